@@ -17,7 +17,7 @@ from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, copy_changed, 
 from tests.cpu_cuda.shim import Shim, Toolchain
 from tests.kernels.on_cpu import cases_of, fault
 
-LIMIT_S = 4  # of a launch: a mutant may wait for ever
+LIMIT_S = 2  # of processor time of a launch: a mutant may wait for ever
 
 # What a rule finds, and what stands in its place. Spaces around an operator tell it from a template's brackets.
 RULES = (

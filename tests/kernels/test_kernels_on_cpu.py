@@ -40,7 +40,7 @@ TELLING = {
     "divided_batch": (1, 3),
     "divided_hidden": (1, 2),
     "fleet_grid": (2,),
-    "streaming_epoch": (1, 0, 3),
+    "streaming_epoch": (3, 1),
     "stationary_epoch": (0, 4, 2),
     "persistent_cluster": (1, 4),
     "cluster_mlp": (6,),

@@ -8,7 +8,6 @@ the operations, so it keeps the contents of each tensor that it meets, and puts 
 from __future__ import annotations
 
 import pkgutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -23,6 +22,7 @@ from common.errors import MisfitError
 WAITS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Tags of the operations for which a host waits, which no graph holds."""
 SUPPORTED = "_get_capturable_supported_devices"
+FOREACH = "_get_foreach_kernels_supported_devices"
 
 
 class Recording(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
@@ -90,17 +90,20 @@ def recorded(body: Callable[[], None]) -> Callable[[], None]:
 
 @contextmanager
 def capturable_on_cpu() -> Iterator[None]:
-    """Have all optimizers take `capturable=True` for parameters on the CPU."""
+    """Have all optimizers take `capturable=True` on the CPU, and `foreach` by default, as on a GPU.
+
+    Without `foreach`, PyTorch's capturable Adam divides by the rate: once that is 0, what never had a gradient is NaN.
+    """
     modules = [import_module(f"torch.optim.{found.name}") for found in pkgutil.iter_modules(torch.optim.__path__)]
-    asking = [sys.modules[module.__name__] for module in modules if hasattr(module, SUPPORTED)]
-    before = [getattr(module, SUPPORTED) for module in asking]
+    asking = [(module, name) for module in modules for name in (SUPPORTED, FOREACH) if hasattr(module, name)]
+    before = [getattr(module, name) for module, name in asking]
     try:
-        for module in asking:
-            setattr(module, SUPPORTED, lambda *_args, **_options: ["cpu", "cuda"])
+        for module, name in asking:
+            setattr(module, name, lambda *_args, **_options: ["cpu", "cuda"])
         yield
     finally:
-        for module, function in zip(asking, before, strict=True):
-            setattr(module, SUPPORTED, function)
+        for (module, name), function in zip(asking, before, strict=True):
+            setattr(module, name, function)
 
 
 def _tensors(nest: Any) -> list[torch.Tensor]:

@@ -10,6 +10,7 @@ from common.vocabulary import Group, Precision, Regime
 from ladder.records.profile import Positive
 
 EXAMPLE = "tabular"  # the PyTorch model, recorded and to be had by `torch --example`, of those who train otherwise
+PLAIN = "mlp"  # the same of those who train as the rows here do
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +45,7 @@ class NearRun(msgspec.Struct, frozen=True):
 
 
 class OwnModelRun(msgspec.Struct, frozen=True):
-    """What a recorded ladder over a PyTorch model gained, for who trains by another optimizer or with dropout."""
+    """What one CUDA graph per step gained in a recorded ladder over a PyTorch model, without compilation."""
 
     path: str  # from the root of the project
     name: str
@@ -53,7 +54,10 @@ class OwnModelRun(msgspec.Struct, frozen=True):
     has_dropout: bool
     parameters: int
     batch_size: int
-    times: dict[str, float]  # as fast as eager, by rung
+    epochs: int
+    prepare_s: float  # until its first step had run
+    times: float  # as fast as the usual loop, over these epochs and this preparation
+    step_times: float | None  # the same of a step, over the usual loop with its data on the device
 
 
 class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +79,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     untold: list[str]  # rungs that take the network and may be the fastest, but too few networks have recorded them
     nearest: list[NearRun]  # the nearest first
     ignored: list[str] = []  # options that change no time here, as they were given
-    own_model: OwnModelRun | None = None  # where options are ignored
+    own_model: OwnModelRun | None = None  # another one where options are ignored
     own_eager: bool = False  # the user measured the eager step, with all that is ignored here
 
     @property

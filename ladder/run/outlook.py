@@ -26,7 +26,7 @@ from common.errors import UsageError
 from common.problem import Problem
 from ladder.options.commands import Advise, Run
 from ladder.records import torch_run
-from ladder.records.expectation import EXAMPLE, NearRun, Outlook, Outlooks, OwnModelRun
+from ladder.records.expectation import EXAMPLE, PLAIN, NearRun, Outlook, Outlooks, OwnModelRun
 from ladder.records.program import ROOT
 from ladder.records.run import Results, all_results, load_once
 from ladder.run import expected
@@ -106,7 +106,6 @@ GUESS = (
     "{a} guess: the model was fitted to runs on the {gpu}, and its times are scaled to {memory} GB/s, {clock} MHz, "
     "{multiprocessors} multiprocessors, {shared} KiB of shared memory per block and {launch} us per launch{others}."
 )
-FROM_L2 = " Where that memory is too small for its weights, `persistent-grid` reads them from the L2 cache."
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
 MOST_NEAR = 2
 AGAIN = 0.09  # share by which nine in ten recordings of the same network differ, at most; own rungs on an H100: 3%
@@ -168,21 +167,33 @@ def outlooks(asked: Advise) -> Outlooks:
         untold=[name for name in may_win if name not in told and _runs_on(chip, stages[name])],
         nearest=_nearest(problem, runs or _recorded_on(MODELLED.name)),
         ignored=ignored,
-        own_model=_own_model() if ignored else None,
+        own_model=_own_model(EXAMPLE if ignored else PLAIN),
     )
 
 
-def _own_model() -> OwnModelRun | None:
-    """The recorded PyTorch model of those who train by another optimizer or with dropout; None without its record."""
-    path = f"{FOLDER}/torch/{EXAMPLE}"
+def _own_model(name: str) -> OwnModelRun | None:
+    """A recorded PyTorch model whose recipe is one CUDA graph per step; None without its record."""
+    path = f"{FOLDER}/torch/{name}"
     if not (ROOT / path / torch_run.FILE).exists():
         return None
     run = torch_run.load(ROOT / path)
-    us = {rung.name: rung.step_us for rung in run.rungs if rung.step_us}
-    times = {name: us["eager"] / own for name, own in us.items()} if "eager" in us else {}
+    recipe, eager, resident = run.recipe(), run.rung("eager"), run.rung("resident")
+    graph = run.rung(recipe.rung) if recipe else None
+    if not (recipe and eager and graph and eager.is_timed and graph.step_us and "step-graph" in graph.changes):
+        return None
     model = run.model
     return OwnModelRun(
-        path, EXAMPLE, MODELLED.name, model.optimizer, model.has_dropout, model.parameters, model.batch_size, times
+        path=path,
+        name=name,
+        gpu=MODELLED.name,
+        optimizer=model.optimizer,
+        has_dropout=model.has_dropout,
+        parameters=model.parameters,
+        batch_size=model.batch_size,
+        epochs=recipe.epochs,
+        prepare_s=graph.first_step_s,
+        times=eager.training_s(recipe.steps) / graph.training_s(recipe.steps),
+        step_times=resident.step_us / graph.step_us if resident and resident.step_us else None,
     )
 
 
@@ -387,8 +398,7 @@ def _on(chip: Chip, costs: Costs, scale: Callable[[str], float]) -> Costs:
 def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
     """How the times of another GPU than the model's were made, with its own runs of the network, as a sentence."""
     is_known = any(known_chip.name == chip.name for known_chip in CHIPS)
-    smaller = BLOCK_SHARED_KIB[chip.sm] < BLOCK_SHARED_KIB[MODELLED.sm]
-    guess = GUESS.format(
+    return GUESS.format(
         a=SOME_GUESSED.format(paths=", ".join(paths[:1]) + (f" and {len(paths) - 1} more" if paths[1:] else ""))
         if paths
         else ALL_GUESSED,
@@ -400,4 +410,3 @@ def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
         launch=f"{chip.launch_us or costs.launch_us:g}",
         others="" if is_known else "; it is not known, so all but what you named is an A100's",
     )
-    return f"{guess}{FROM_L2 * smaller}"

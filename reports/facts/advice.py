@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ladder.records.exactness import CLASSES
-from ladder.records.expectation import EXAMPLE, Outlook, Outlooks, OwnModelRun
+from ladder.records.expectation import Outlook, Outlooks, OwnModelRun
 from reports.facts import numbers
 
 REFERENCES = {
@@ -24,10 +24,8 @@ REFERENCES = {
 IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # a reference decides if it beats this one
 WORTH_TRYING = 1.3  # a gain that overlapping ranges may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
-WRITE_IT = f"`python run_ladder.py torch --example {EXAMPLE} > my_model.py` writes a file: replace its model and data"
 TIME_IT = "`python run_ladder.py torch my_model.py` times it, and `--write train_fast.py` makes the best rung a script"
-SHOWN = {"resident": "as fast as eager with data on the device", "step-graph": "with one CUDA graph per step"}
-"""The rungs over a recorded PyTorch model that advice names."""
+GRAPH = "one CUDA graph per step"
 
 
 class Gain(NamedTuple):
@@ -137,19 +135,22 @@ def _fastest(stages: Iterable[Outlook | None]) -> Outlook | None:
 
 
 def advice_facts(outlooks: Outlooks) -> dict[str, Any]:
-    """The outlook as plain data for JSON, in four digits, with the verdict, the stages that decide and their gains.
+    """The outlook as plain data for JSON, in four digits: the stages that decide, their gains and the verdict.
 
-    A gain of each of these over eager mode has its range; `is_sure` tells whether it exceeds the errors of both.
+    A gain of each stage over eager mode has its range; `is_sure` tells whether it exceeds the errors of both. There
+    is none where options are ignored, as these change it by an unknown amount.
     """
     stages = deciding(outlooks)
-    facts = msgspec.to_builtins(outlooks)
+    facts = msgspec.to_builtins(msgspec.structs.replace(outlooks, stages=stages))
     for fact in facts["stages"]:
+        is_own = outlooks.own_eager and outlooks.ignored and fact["name"] == "torch-eager"
+        fact["optimizer"] = "own" if is_own else "sgd"
         fact["nine_in_ten_error"] = fact.pop("most_error")
     gains = [
         {"stage": outlook.name, "over": eager.name, **gained._asdict(), "is_sure": gained.is_sure}
         for eager in stages
         for outlook in stages
-        if eager.name == "torch-eager" != outlook.name and (gained := gain(eager, outlook))
+        if eager.name == "torch-eager" != outlook.name and not outlooks.ignored and (gained := gain(eager, outlook))
     ]
     guess = {"guess": bool(outlooks.guess), "guess_reason": outlooks.guess}
     names = [outlook.name for outlook in stages]
@@ -181,32 +182,56 @@ def verdict(outlooks: Outlooks) -> list[str]:
 
 def _of_own_model(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     """Whether a change may be worth it in PyTorch, and how to measure it where the model leaves options out."""
-    eager = stages.get("torch-eager")
+    eager, ignored = stages.get("torch-eager"), numbers.listing(outlooks.ignored)
     if eager is not None:
         total = whole(eager, outlooks)
         is_short = (total.measured_us or total.high_us) / 1e6 < SHORT_S  # at most, as options may add to it
-        worth = "probably not worth your time, unless you train often" if is_short else "a faster way may be worth it"
-        subject = "Your training takes" if outlooks.own_eager else "With plain SGD your training takes"
-        yield f"{subject} about {_took(eager, outlooks)} in eager PyTorch: {worth}."
-    yield from filter(None, (_of_recorded(outlooks.own_model), _of_host(stages, outlooks)))
-    ignored = numbers.listing(outlooks.ignored)
+        epochs, took = numbers.count(outlooks.epochs, "epoch"), numbers.duration(training_s(eager, outlooks))
+        first = f"try {GRAPH} first" if _is_launching(stages, outlooks) else "time a faster way first"
+        worth = (
+            f"A change saves seconds at most; if you train often, {first}"
+            if is_short
+            else f"{first[0].upper()}{first[1:]}"
+        )
+        added = numbers.listing([*outlooks.ignored, "a DataLoader"])
+        counted = f" ({training_range(eager, outlooks)}: plain SGD, data on the device; {added} add to it)"
+        about = f"about {took}" if outlooks.own_eager else f"at least about {took}{counted}"
+        yield f"In eager PyTorch {epochs} {'takes' if outlooks.epochs == 1 else 'take'} {about}. {worth}."
+    yield from _of_recorded(outlooks.own_model)
+    yield from filter(None, [_of_host(stages, outlooks)])
     if outlooks.own_eager:
         yield f"Only your own `torch-eager` includes {ignored}; the other rows are of plain SGD, so no ratio is given."
     else:
         yield f"{ignored} {'add' if len(outlooks.ignored) > 1 else 'adds'} to every row, by how much is unknown."
     yield "JAX and the rungs here train by plain SGD alone, and are left out."
-    yield f"{WRITE_IT}; {TIME_IT}."
 
 
-def _of_recorded(run: OwnModelRun | None) -> str:
-    """What a recorded PyTorch model of another kind gained, as a sentence."""
+def _is_launching(stages: dict[str, Outlook], outlooks: Outlooks) -> bool:
+    """Whether one CUDA graph per step should gain: PyTorch's own graph of an epoch does, and the gain is recorded."""
+    eager, graph = stages.get("torch-eager"), stages.get("torch-graph")
+    return bool(outlooks.own_model and eager and graph and gain(eager, graph).times > WORTH_TRYING)
+
+
+def _of_recorded(run: OwnModelRun | None) -> Iterator[str]:
+    """What one CUDA graph per step gained a recorded PyTorch model, and how to have the same of one's own."""
     if run is None:
-        return ""
-    gains = [f"{numbers.ratio(run.times[rung])} {words}" for rung, words in SHOWN.items() if rung in run.times]
-    return (
-        f"Recorded with {run.optimizer}{' and dropout' * run.has_dropout}, on an {run.gpu} with a slow host: "
-        f"`{run.name}` ({numbers.count(run.parameters, 'parameter')}, batch {run.batch_size:,}) trained "
-        f"{numbers.listing(gains)} ({run.path}). On a faster host expect less."
+        return
+    of_step = ""
+    if run.step_times is not None:
+        of_step = (
+            f"; a step was {numbers.ratio(run.step_times)} as fast as with data on the device, as rows here have it"
+        )
+    kind = f"{run.optimizer}{', dropout' * run.has_dropout}"
+    yield (
+        f"One CUDA graph per step compiles nothing, and has no row here. Recorded with `{run.name}` ({kind}, "
+        f"{numbers.count(run.parameters, 'parameter')}, batch {run.batch_size:,}), on an {run.gpu} with a slow host: "
+        f"{numbers.count(run.epochs, 'epoch')} were {numbers.ratio(run.times)} as fast as by the usual loop "
+        f"(DataLoader, .item()), preparation of {numbers.duration(run.prepare_s)} included{of_step} ({run.path}). On a "
+        f"faster host, or with a larger network, expect less."
+    )
+    yield (
+        f"`python run_ladder.py torch --example {run.name} > my_model.py` writes a file: replace its model and data; "
+        f"{TIME_IT}."
     )
 
 
@@ -214,21 +239,28 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
     """Which library trains fastest, preparation included, as far as it is surely faster than eager mode.
 
     Of ways that should take about as long it is the one that changes least: the first of `REFERENCES`. Slower ones
-    whose ranges overlap with its range are named.
+    whose ranges overlap with its range are named. One CUDA graph per step goes before all of them where it gains.
     """
     eager = stages.get("torch-eager")
     if eager is None:
         return
     totals = {name: whole(stages[name], outlooks) for name in REFERENCES if name in stages}
     took = f"{numbers.count(outlooks.epochs, 'epoch')} should take {_took(eager, outlooks)} in eager PyTorch"
+    is_short, is_launching = training_s(eager, outlooks) < SHORT_S, _is_launching(stages, outlooks)
+    recorded = list(_of_recorded(outlooks.own_model)) if is_launching else []
+    first = f"try {GRAPH} first" * is_launching
     sure = {name: total for name, total in totals.items() if gain(totals[eager.name], total).is_sure}
     if not sure:
         quickest = min(totals.values(), key=expected_us)
-        if gain(totals[eager.name], quickest).times > WORTH_TRYING:
-            may = f"`{quickest.name}` may take {_took(stages[quickest.name], outlooks)}"
-            yield f"{took}. {may}, but the two ranges overlap: stay in eager mode, or time both."
+        may_gain = gain(totals[eager.name], quickest).times > WORTH_TRYING
+        stay = f"stay in eager mode{f', or time it and `{quickest.name}` yourself' * may_gain}"
+        yield _advised(took, first or stay, is_short=is_short and is_launching)
+        yield from recorded
+        if may_gain:
+            may_take = f"`{quickest.name}` may take {_took(stages[quickest.name], outlooks)}"
+            yield f"{may_take}, but its range overlaps with eager mode's."
         else:
-            yield f"{took}, and no library surely takes less: stay in eager mode."
+            yield "No library in the table surely takes less than eager mode."
         return
     fastest = min(sure.values(), key=expected_us)
     ties = [
@@ -239,13 +271,21 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
     precision = numbers.precision(stages[best].precision)
     way = f"{library} as in `{best}` ({precision}), {_took(stages[best], outlooks)}"
     times = f"{gain(totals[eager.name], totals[best]).text} as fast as eager, preparation included"
-    if training_s(eager, outlooks) < SHORT_S:
-        yield f"{took}: probably not worth your time. If you train often, use {way}: {times}."
-    else:
-        yield f"{took}: use {way}: {times}."
+    then = f"{first}{', then ' * is_launching}use {way}: {times}"
+    yield _advised(took, then, is_short=is_short)
+    yield from recorded
     if others := [f"`{name}` ({training_range(stages[name], outlooks)})" for name in ties if name != best]:
         time_it = "time it first" if len(others) == 1 else "time them first"
         yield f"{numbers.listing(others)} may take no longer, as the ranges overlap: {time_it}."
+
+
+def _advised(took: str, advice: str, *, is_short: bool) -> str:
+    """What the training takes, and the advice; it is for who trains often where all takes seconds."""
+    return (
+        f"{took}, so a change saves seconds at most. If you train often, {advice}."
+        if is_short
+        else f"{took}: {advice}."
+    )
 
 
 def _of_host(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
@@ -266,17 +306,23 @@ def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
     eager, *others = [stages.get(name) for name in names]
     if eager is None or others[0] is None or not any(others[1:]):
         return ""
+    unsure: list[str] = []
     best = [(eager, 0)]  # ways, each from as many epochs on until the next one
     for outlook in sorted(filter(None, others), key=lambda one: -one.us):
         if all(gain(slow, outlook).is_sure for slow, _ in best):
             least = max(pays_from(slow, outlook, outlooks) for slow, _ in best)
             best = [*((slow, epochs) for slow, epochs in best if epochs < least), (outlook, least)]
+        else:
+            unsure.append(f"`{outlook.name}`")
     pays = ", then ".join(
         f"`{fast.name}` ({numbers.precision(fast.precision)}) over `{slow.name}` after about "
         f"{numbers.count(_rounded_up(least), 'epoch')}"
         for (slow, _), (fast, least) in itertools.pairwise(best)
     )
-    return f"Within PyTorch, {pays.replace(' over', ' pays off over', 1)}, counting compilation." if pays else ""
+    if not pays:
+        return ""
+    left_out = f" No gain of {' or '.join(unsure)} is sure." if unsure else ""
+    return f"Within PyTorch, {pays.replace(' over', ' pays off over', 1)}, counting compilation.{left_out}"
 
 
 def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -326,8 +372,8 @@ def notes(outlooks: Outlooks) -> list[str]:
     and_gpu = " and on another GPU" if outlooks.guess else ""
     of_model = ""
     if by_model:
-        median = _ends([row.median_error for row in by_model])
-        most = _ends([row.most_error for row in by_model])
+        median = _ends({row.name: row.median_error for row in by_model})
+        most = _ends({row.name: row.most_error for row in by_model})
         of_model = (
             f" ~ marks estimates of a model{others}. On networks that it had not seen, it was typically off by "
             f"{median}, and in nine of ten cases by at most {most}; far from recorded networks{and_gpu} by more."
@@ -352,12 +398,16 @@ def _pace(outlooks: Outlooks, stages: Sequence[Outlook]) -> str:
         return f"Your measured time is of your own data loading; other rows have their data on the device.{scaled}"
     if all(one.name not in ("torch-eager", "torch-compile") for one in stages):
         return ""
+    is_recorded = any(one.is_recorded for one in stages if one.name in ("torch-eager", "torch-compile"))
+    allowed = "; the range of a recorded step allows for that" * is_recorded
     return (
-        f"The host sets the pace of eager and compiled steps. It differed up to {outlooks.eager_differs:.1f}x between "
-        f"recordings, so recorded ones have this range."
+        f"The host sets the pace of eager and compiled steps, and ours are slow. Eager steps differed by up to "
+        f"{outlooks.eager_differs:.1f}x between recordings{allowed}."
     )
 
 
-def _ends(errors: Sequence[float]) -> str:
-    """The least and the largest error: `9% to 14%`, or `9%`."""
-    return " to ".join(dict.fromkeys(numbers.rough_share(end(errors)) for end in (min, max)))
+def _ends(errors: dict[str, float]) -> str:
+    """The least and the largest error of stages by name: `9% (jax-scan) to 14% (torch-graph)`, or `9%`."""
+    least, most = (end(errors, key=errors.__getitem__) for end in (min, max))
+    ends = [numbers.rough_share(errors[name]) for name in (least, most)]
+    return ends[0] if ends[0] == ends[1] else f"{ends[0]} (`{least}`) to {ends[1]} (`{most}`)"

@@ -23,8 +23,9 @@ def advise_screen(outlooks: Outlooks) -> Screen:
         _table(deciding(outlooks), outlooks),
         Group([Sentences(said[:1], "strong"), Sentences(said[1:])]),
         Group([Sentences([*notes(outlooks), "Nearest recorded runs:"]), Sentences(near, is_list=True)]),
-        Sentences([] if outlooks.ignored else [OTHER_MODELS]),
     ]
+    if not outlooks.ignored:
+        blocks.append(Sentences([OTHER_MODELS]))
     title = f"{outlooks.network}, batch {outlooks.batch_size}, on {outlooks.gpu}{_counted(outlooks)}"
     warnings = [Sentences(list(_warnings(outlooks)), "doubtful")]
     return Screen(title, "", blocks, advice_facts(outlooks), "stages", warnings)
@@ -60,7 +61,7 @@ def _table(stages: list[Outlook], outlooks: Outlooks) -> Table:
         number("measured\nhere", lambda one: numbers.microseconds(one.measured_us)),
         number("prepare", lambda one: numbers.duration(one.prepare_s), 2),
         number("your\ntraining", lambda one: numbers.duration(training_s(one, outlooks))),
-        number("its\nrange", lambda one: training_range(one, outlooks)),
+        number("range of\ntraining", lambda one: training_range(one, outlooks)),
         ColumnOf("", lambda one: REFERENCES.get(one.name, one.words), 3, tone="quiet"),
     ])  # fmt: skip
 

@@ -69,8 +69,9 @@ def small(**changes: float) -> list[Outlook]:
 
 
 RECORDED = OwnModelRun(
-    "results/tabular", "tabular", "H200", "AdamW", True, 83_713, 256, {"resident": 1.833, "step-graph": 33.32}
+    "results/tabular", "tabular", "H200", "AdamW", True, 83_713, 256, 30, prepare_s=0.3, times=24.1, step_times=18.2
 )
+PLAIN = replace(RECORDED, name="mlp", optimizer="SGD", has_dropout=False, step_times=None)
 GRID, GRID_BF16 = one("persistent-grid", 11.0, 1.14), one("grid-bf16", 9.7, 1.27, "bfloat16")
 
 
@@ -111,6 +112,15 @@ def advised() -> str:
             outlooks(*small(), GRID), ignored=["--optimizer adam", "--dropout 0.1"], own_model=RECORDED
         ),
         "what the model leaves out, but an own eager step": with_own_eager(),
+        **{
+            f"{epochs} epochs, and one graph per step is recorded": replace(
+                outlooks(*small(), GRID, epochs=epochs), own_model=PLAIN
+            )
+            for epochs in (1, 22, 200)
+        },
+        "a graph per step gains nothing": replace(
+            outlooks(*small(**{"torch-graph": 800.0, "torch-compile": 820.0, "jax-scan": 900.0})), own_model=PLAIN
+        ),
         "rungs without a range": outlooks(*small(), GRID, untold=("cluster-ahead", "large-batch")),
     }
     return "\n\n".join("\n  ".join([title, *_said(found)]) for title, found in scenarios.items()) + "\n"

@@ -9,7 +9,7 @@ from ladder.records.expectation import Outlook
 from reports.facts.advice import advice_facts, gain, notes, verdict, whole
 from reports.screens.advise import advise_screen
 from reports.screens.blocks import Sentences
-from tests.golden.outlooks import GRID, ORDER, one, outlooks, small
+from tests.golden.outlooks import GRID, ORDER, one, outlooks, small, with_own_eager
 
 
 @pytest.mark.parametrize(
@@ -58,16 +58,22 @@ def test_the_range_of_recorded_times_is_no_guess() -> None:
     assert "guess" not in notes(recorded)[0]
 
 
-def test_json_has_the_verdict_and_every_stage() -> None:
+def test_json_has_the_verdict_and_the_stages_that_decide() -> None:
     found = outlooks(*small(), one("exact-u8", 30.0), GRID)
     facts = advice_facts(found)
     assert facts["verdict"] == verdict(found)
-    assert facts["deciding"] == [*ORDER, "persistent-grid"]
-    assert [stage["name"] for stage in facts["stages"]] == [*ORDER, "exact-u8", "persistent-grid"]
+    assert facts["deciding"] == (told := [*ORDER, "persistent-grid"])
+    assert [(stage["name"], stage["optimizer"]) for stage in facts["stages"]] == [(name, "sgd") for name in told]
     assert facts["stages"][0]["nine_in_ten_error"] == 0.35
     assert facts["stages"][0]["low_us"] == 696.3  # of 940 / 1.35
     (of_grid,) = (one for one in facts["gains"] if one["stage"] == "persistent-grid")
     assert of_grid["least"] < of_grid["times"] == 85.45 < of_grid["most"]
     assert (facts["guess"], facts["guess_reason"]) == (False, "")
+    own = advice_facts(with_own_eager())
+    assert [(stage["name"], stage["optimizer"]) for stage in own["stages"][:2]] == [
+        ("torch-eager", "own"),
+        ("torch-compile", "sgd"),
+    ]
+    assert (len(own["stages"]), own["gains"]) == (3, [])
     guess = advice_facts(outlooks(*small(), guess="A guess."))
     assert (guess["guess"], guess["guess_reason"]) == (True, "A guess.")

@@ -20,9 +20,9 @@ from reports.facts.launch_regimes import regime
 from reports.facts.run_table import headline_rungs
 from reports.figures.canvas import Anchor, Canvas
 from reports.figures.chart import LINE as TEXT_LINE
-from reports.figures.chart import RADIUS, Heading, Room, Scale, draw_lines, legend, text_width
+from reports.figures.chart import RADIUS, Heading, Point, Room, Scale, draw_lines, legend, text_width
 from reports.figures.ladder import COLOURS, regime_keys
-from reports.figures.style import PIXELS, subject
+from reports.figures.style import PIXELS, Colour, subject
 
 MOST_RUNGS = 11
 LEFT, RIGHT, TOP, BOTTOM = 62, PIXELS - 20, 100, 448  # pixels: the axes
@@ -34,9 +34,10 @@ NAMES: dict[str, str] = {unit: numbers.precision(unit) for unit in UNITS}
 EXCHANGES = "exchanges between blocks"
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 ALONG = (0.2, 0.3, 0.1, 0.4, 0.5, 0.6, 0.8)  # a slope: where its label may stand
-SAYS = "Lines: limits that this run measured. Of rungs whose dots would touch, the fastest is drawn."
+SAYS = "Lines: limits that this run measured; grey: not over {}. Of dots that would touch, the fastest is drawn."
 SAYS_OWN = "Bar: the rate of {}, if only its {} took time."
-SAYS_ROOF = "The measured roof over {}: {} TFLOP/s of {}, of which it reaches {:.2g}%."
+SAYS_ROOF = "The roof over {}: {} TFLOP/s of {}{}."
+MADE = "; its float32 can be made on {} units too"
 HEIGHT = BOTTOM + 66 + TEXT_LINE
 MARGIN = 0.2  # of an axis, before the first dot: room for names
 FAR = 16  # pixels that stay free at a label's far end
@@ -84,13 +85,17 @@ class Roof:
         units = {unit: limits[f"gemm_{unit}"] for unit in UNITS if f"gemm_{unit}" in limits}
         return cls(units, {title: limits[name] / 1e3 for name, title in PATHS if name in limits})
 
-    def over(self, point: RooflinePoint) -> tuple[str, float]:
-        """The roof over a rung, by name, with its TFLOP/s: a path such as L2, or the unit of the rung's precision.
+    def applying(self, point: RooflinePoint) -> tuple[str, Precision]:
+        """The fastest path, and the unit of the rung's precision.
 
         float32 stands for the fastest unit: some rungs keep its precision on tensor cores.
         """
         own, path = point.stage.precision, max(self.paths, key=self.paths.__getitem__)
-        unit = own if own in self.units and own != "float32" else max(self.units, key=self.units.__getitem__)
+        return path, own if own in self.units and own != "float32" else max(self.units, key=self.units.__getitem__)
+
+    def over(self, point: RooflinePoint) -> tuple[str, float]:
+        """The roof over a rung, by name, with its TFLOP/s: a path such as L2, or the unit of the rung's precision."""
+        path, unit = self.applying(point)
         by_path = point.intensity * self.paths[path]
         return (path, by_path) if by_path < self.units[unit] else (unit, self.units[unit])
 
@@ -148,16 +153,18 @@ def drawn(results: Results) -> Canvas:
     plot.room.marks += plot.dots.marks
     if is_own:
         _latency_roof(canvas, plot, fastest)
-    _roofs(canvas, plot, roof)
+    _roofs(canvas, plot, roof, fastest)
     if is_own:
         _name_latency_roof(canvas, plot, fastest)
+    (path, over), (_, unit), name = roof.over(fastest), roof.applying(fastest), fastest.stage.name
+    by = NAMES.get(path, path)
     for point in shown:
-        _label(canvas, plot, point, f"mono halo{' bold' * (point is fastest)}")
+        share = f", {100 * point.rate / over:.2g}% of {by}'s roof" * (point is fastest)
+        _label(canvas, plot, point, f"{point.label}{share}", f"mono halo{' bold' * (point is fastest)}")
         canvas.dot(*plot.place(point), RADIUS, COLOURS[regime(point.stage)])
-    path, over = roof.over(fastest)
-    name, share = fastest.stage.name, 100 * fastest.rate / over
-    own = SAYS_OWN.format(name, fastest.latency[0]), SAYS_ROOF.format(name, _rate(over), NAMES.get(path, path), share)
-    draw_lines(canvas, [SAYS, *own * is_own], BOTTOM + 56)
+    made = MADE.format(NAMES[unit]) * (fastest.stage.precision == "float32" != unit)
+    own = SAYS_OWN.format(name, fastest.latency[0]), SAYS_ROOF.format(name, _rate(over), by, made)
+    draw_lines(canvas, [SAYS.format(name), *own * is_own], BOTTOM + 56)
     return canvas
 
 
@@ -216,42 +223,45 @@ def _before(first: float, last: float, share: float) -> float:
     return first * math.pow(first / last, share / (1 - share))
 
 
-def _roof_line(canvas: Canvas, plot: Plot, begin: tuple[float, float], end: tuple[float, float]) -> None:
-    """A line of the roof, which no rung's label may cover."""
-    canvas.line([begin, end], "ink", width=1.5)
+def _roof_line(canvas: Canvas, plot: Plot, begin: Point, end: Point, *, applies: bool) -> None:
+    """A line of the roof, which no rung's label may cover; thin and grey if it does not apply to the fastest rung."""
+    canvas.line([begin, end], "ink" if applies else "faint", width=2 if applies else 0.75)
     plot.room.keep_free(begin, end)
 
 
-def _roofs(canvas: Canvas, plot: Plot, roof: Roof) -> None:
+def _roofs(canvas: Canvas, plot: Plot, roof: Roof, fastest: RooflinePoint) -> None:
     """A slope for each path to the highest unit, and a level for each unit from the steepest slope on."""
     highest, steepest = max(roof.units.values()), max(roof.paths.values())
+    applying = roof.applying(fastest)
     for number, (path, speed) in enumerate(sorted(roof.paths.items(), key=lambda roof: -roof[1])):
         end = highest / speed
-        _roof_line(
-            canvas, plot, (LEFT, plot.up.place(plot.left * speed)), (plot.across.place(end), plot.up.place(highest))
-        )
+        begin, top = (LEFT, plot.up.place(plot.left * speed)), (plot.across.place(end), plot.up.place(highest))
+        _roof_line(canvas, plot, begin, top, applies=path in applying)
         words, side = f"{path}, {_rate(speed)} TB/s", -1 if number == 0 else 1  # above the first slope, below others
         places = [
             (plot.across.place(on), plot.up.place(on * speed))
             for on in (plot.left * (end / plot.left) ** share for share in ALONG)
         ]
         anchor: Anchor = "end" if number == 0 else "start"
-        _words(canvas, plot, [(x + 10 * side, y + (10 if side > 0 else -2), anchor) for x, y in places], words)
+        beside = [(x + 10 * side, y + (10 if side > 0 else -2), anchor) for x, y in places]
+        _words(canvas, plot, beside, words, "ink" if path in applying else "faint")
     levels = sorted(roof.units.items(), key=lambda roof: -roof[1])
-    for _, level in levels:
-        _roof_line(
-            canvas, plot, (plot.across.place(level / steepest), plot.up.place(level)), (RIGHT, plot.up.place(level))
-        )
+    for unit, level in levels:
+        at = plot.up.place(level)
+        _roof_line(canvas, plot, (plot.across.place(level / steepest), at), (RIGHT, at), applies=unit in applying)
     while levels:
-        unit, top = levels.pop(0)
-        names = [f"{numbers.precision(unit)} {_rate(top)}"]
-        while levels and plot.up.place(levels[0][1]) - plot.up.place(top) < LINE:
-            unit, level = levels.pop(0)
-            names.append(f"{numbers.precision(unit)} {_rate(level)}")
-        _words(canvas, plot, [(RIGHT, plot.up.place(top) - 5, "end")], f"{', '.join(names)} TFLOP/s")
+        alike = [levels.pop(0)]
+        top = plot.up.place(alike[0][1])
+        while levels and plot.up.place(levels[0][1]) - top < LINE:
+            alike.append(levels.pop(0))
+        words = f"{', '.join(f'{NAMES[unit]} {_rate(level)}' for unit, level in alike)} TFLOP/s"
+        is_ours = any(unit in applying for unit, _ in alike)
+        _words(canvas, plot, [(RIGHT, top - 5, "end")], words, "ink" if is_ours else "faint")
 
 
-def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anchor]], words: str) -> None:
+def _words(
+    canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anchor]], words: str, colour: Colour = "ink"
+) -> None:
     """A roof's label at the first free place, else at the last within the axes, which no rung's label may cover."""
     width = text_width(words, "small")
     for x, y, anchor in places:
@@ -261,13 +271,13 @@ def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anch
             break
     plot.room.words.append(box)
     at_end = anchor == "end" and left > LEFT
-    canvas.text(x if at_end else left, y, words, anchor="end" if at_end else "start", look="small halo")
+    canvas.text(x if at_end else left, y, words, colour, anchor="end" if at_end else "start", look="small halo")
 
 
-def _label(canvas: Canvas, plot: Plot, point: RooflinePoint, look: str) -> None:
+def _label(canvas: Canvas, plot: Plot, point: RooflinePoint, words: str, look: str) -> None:
     """The name beside its dot, or at the nearest free place with a line to it."""
     at, height = plot.place(point)
-    width, half = LETTER * len(point.label) * (1.1 if "bold" in look else 1), LINE / 2
+    width, half = LETTER * len(words) * (1.1 if "bold" in look else 1), LINE / 2
     for crosses, nudge, side in itertools.product((False, True), NUDGES, (1, -1)):  # rather than no name, a crossed one
         away = 9 if abs(nudge) < LINE else 24
         start, middle = at + away if side > 0 else at - away - width, height + nudge
@@ -283,9 +293,8 @@ def _label(canvas: Canvas, plot: Plot, point: RooflinePoint, look: str) -> None:
     if nudge:
         canvas.line([(at, height), tip], "faint")
         plot.room.keep_free((at, height), tip)
-    canvas.text(
-        start if side > 0 else start + width, middle + 4, point.label, anchor="start" if side > 0 else "end", look=look
-    )
+    at_end = start if side > 0 else start + width
+    canvas.text(at_end, middle + 4, words, anchor="start" if side > 0 else "end", look=look)
 
 
 def _rate(value: float) -> str:

@@ -39,6 +39,7 @@ ENTRY = re.compile(
 ONE_CHIP = ("H100 80GB HBM3", "H200")  # but for the memory
 CACHED_BYTES = 50 << 20  # of L2: where a network's float32 weights fit, that memory has no say
 CPU = "CPU"
+NOT_HERE = "not judged on another"  # GPU, or CPU
 GPU = re.compile(r"on (?P<gpu>[^:;,]+): ")
 
 
@@ -49,7 +50,7 @@ class Prediction:
     network: str  # `784-128-128-128-10`
     batch: int
     gpu: str  # part of its name, or of `CPU with 2 cores`; empty for any
-    text: str  # `15 to 20 us`
+    text: str  # `15 to 20 us`, `2 to 3x as fast as naive`
     low: float
     high: float
     of: str  # the stage that it is compared with; empty for a time
@@ -70,14 +71,14 @@ class Judgement:
     """A prediction beside the measurement."""
 
     predicted: str
-    measured: str  # in its own quantity: `10% slower than predicted`, `0.26 us less than naive`, `0.43x of naive`
+    measured: str  # `10% slower than predicted`, `0.26 us less than naive`, `2x as fast as naive`
     hit: bool
     undecided: bool  # no hit, but noise may be why
     is_of_another: bool  # compared with a stage other than the one that the rung climbs from
 
     @property
     def text(self) -> str:
-        """`hit`, `hit: 1.02x of tf32` beside a ratio to another stage, or `missed: 10% slower than predicted`."""
+        """`hit`, `hit: 1.02x as fast as tf32` beside a ratio to another stage, or `missed: 10% slower`."""
         word = "hit" if self.hit else "undecided" if self.undecided else "missed"
         return word if self.hit and not self.is_of_another else f"{word}: {self.measured}"
 
@@ -94,7 +95,7 @@ def predictions(text: str) -> list[Prediction]:
         low = 0.0 if parts["most"] else float(parts["low"] or high)
         of = parts["base"] or parts["of"] or ""
         for network in re.split(r", | and ", parts["networks"]):
-            said = entry.partition(": ")[2]
+            said = entry.partition(": ")[2].replace(" x of ", "x as fast as ")
             read.append(
                 Prediction(
                     expanded(network.strip()), int(parts["batch"]), gpu["gpu"] if gpu else "", said, low, high, of,
@@ -158,7 +159,8 @@ def judge(stage: StageResult, results: Results, *, on_like_chip: bool = False) -
 def outcome(stage: StageResult, results: Results) -> tuple[str, str]:
     """What was predicted for this network and batch, and the verdict: (`15 to 20 us`, `hit`).
 
-    Both are empty without a prediction. One for another GPU is shown with its name, and not judged on another chip.
+    Both are empty without a prediction. One for another GPU is shown with its name, and not judged on another chip;
+    behind a colon is what it would be compared with, where the rung climbs from another stage.
     """
     judgement = judge(stage, results)
     if judgement is not None:
@@ -168,14 +170,17 @@ def outcome(stage: StageResult, results: Results) -> tuple[str, str]:
         return "", ""
     if predicted.gpu not in _machine(stage, results):
         kind = CPU if predicted.gpu.startswith(CPU) else "GPU"
-        return f"{predicted.text} on {predicted.gpu}", f"not judged on another {kind}"
+        base_us, own_us = (median_us(one) for one in (results.stage(predicted.of), stage))
+        is_told = base_us is not None and own_us is not None and predicted.of != stage.below
+        measured = f": {_measured(predicted, own_us, base_us)[1]}" if is_told else ""
+        return f"{predicted.text} on {predicted.gpu}", f"{NOT_HERE} {kind}{measured}"
     return predicted.text, f"not judged: {predicted.of if predicted.of else stage.name} has no time"
 
 
 def _measured(prediction: Prediction, own_us: float, base_us: float) -> tuple[float, str]:
     """The measured number in the prediction's own quantity, as a number and in words."""
     if prediction.is_factor:
-        return base_us / own_us, f"{numbers.ratio(base_us / own_us)} of {prediction.of}"
+        return base_us / own_us, f"{numbers.ratio(base_us / own_us)} as fast as {prediction.of}"
     if prediction.of:
         less_us = base_us - own_us
         words = f"{numbers.microseconds(abs(less_us))} us {'less' if less_us >= 0 else 'more'} than {prediction.of}"

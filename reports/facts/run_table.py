@@ -21,17 +21,20 @@ from reports.facts.times import median_us, step_us
 FOUND = "Found by the author"  # the measurement that a stage's file tells
 
 SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
-MARKS = (
-    f"{SOME_DISTURBED}: a disturbed process took over {numbers.share(NOISE)} longer or shorter than the others; "
-    f"{ALL_DISTURBED}: all were disturbed."
-)
+MARK = {
+    SOME_DISTURBED: f"a disturbed process took over {numbers.share(NOISE)} longer or shorter than the others",
+    ALL_DISTURBED: "all processes were disturbed",
+}
+MARKS = f"{'; '.join(f'{mark}: {words}' for mark, words in MARK.items())}."
 
-SPEEDUP = (
-    "Speedup over parent: how many times as fast as the rung that it climbs from; below 1x it is slower. In brackets: "
-    "its slowest process against the parent's fastest, and the reverse: what was measured, not a confidence interval. "
+SPEEDUPS = (
+    "Speedup over parent: how many times as fast as the rung that it climbs from; below 1x it is slower.",
+    "In brackets: its slowest process against the parent's fastest, and the reverse: what was measured, not a "
+    "confidence interval.",
     f"Within noise: a {VERDICT_CONFIDENCE:.1%} interval, of at least {numbers.share(NOISE)} to each side, holds 1; of "
-    "few processes it is wider (docs/statistics.md)."
+    "few processes it is wider (docs/statistics.md).",
 )
+SPEEDUP = " ".join(SPEEDUPS)
 LAUNCHES = "Launches: kernels or graphs that the host launches per step."
 FASTEST_REFERENCE = (
     f"the run's fastest reference {AS_EXACT} (float32 before tf32, tf32 before bf16 and fp16; no reference is in tf32)"
@@ -152,7 +155,7 @@ def yardsticks(results: Results) -> str:
         named.append(f"{name}{clock} for {numbers.listing(dict.fromkeys(map(_rows_of, leads)))}")
     waits = f" {ON_GPU_TIME}" if "on GPU time" in " ".join(named) else ""
     broken = _lost_yardsticks(references(results))
-    return f"Over the fastest reference: against {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
+    return f"Speedup over the fastest reference: over {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
 
 
 def _rows_of(yardstick: Lead) -> str:

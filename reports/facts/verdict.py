@@ -92,7 +92,9 @@ def _gains(results: Results) -> Iterator[str]:
     beyond = [gain for gain in all_gains if not gain[1].is_noise]
     faster = sorted((gain for gain in beyond if gain[1].times > 1), key=lambda gain: -gain[1].times)
     slower = [f"`{stage.name}`" for stage, factor in beyond if factor.times < 1]
-    named = [f"`{stage.name}` ({numbers.ratio(factor.times)} of `{stage.below}`)" for stage, factor in faster[:NAMED]]
+    named = [
+        f"`{stage.name}` ({numbers.ratio(factor.times)} as fast as `{stage.below}`)" for stage, factor in faster[:NAMED]
+    ]
     most = f", most of all {numbers.listing(named)}" if named else ""
     noise = len(all_gains) - len(beyond)
     counts = [f"{noise} {'differs' if noise == 1 else 'differ'} by no more than noise"] if noise else []
@@ -107,7 +109,10 @@ def _gains(results: Results) -> Iterator[str]:
 
 def _trust(results: Results) -> Iterator[str]:
     passed, where = [stage for stage in results.stages if stage.status == "passed"], ": see the notices"
-    parts = [f"{numbers.count(len(passed), 'stage')} passed {_every_check(passed, where)}"] if passed else []
+    references = sum(stage.group == "reference" for stage in passed)
+    kinds = f" ({len(passed) - references} rungs, {numbers.count(references, 'reference')})" if references else ""
+    told = f"{numbers.count(len(passed), 'stage')}{kinds if references < len(passed) else ''} passed"
+    parts = [f"{told} {_every_check(passed, where)}"] if passed else []
     for status in ("failed", "crashed"):
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")
@@ -117,19 +122,26 @@ def _trust(results: Results) -> Iterator[str]:
         open_ = f" ({undecided} undecided)" * bool(undecided)
         parts.append(f"{hits} of {numbers.count(len(known), 'prediction')} {were} hit{open_}")
     timed = [stage for stage in results.stages if step_us(stage) is not None]
-    if disturbed := [f"`{stage.name}`" for stage in timed if any(process.disturbed for process in stage.processes)]:
-        who = numbers.listing(disturbed) if len(disturbed) <= NAMED else str(len(disturbed))
-        parts.append(f"{who} of {numbers.count(len(timed), 'timed stage')} had a disturbed process")
-    if parts:
-        text = numbers.listing(parts)
-        yield f"{text[0].upper()}{text[1:]}."
+    text = numbers.listing(parts) if parts else ""
+    told = [f"{text[0].upper()}{text[1:]}"] if parts else []
+    disturbed = {f"`{stage.name}`": sum(bool(process.disturbed) for process in stage.processes) for stage in timed}
+    if who := [name for name, processes in disturbed.items() if processes]:
+        of = numbers.listing(who) if len(who) <= NAMED else f"{len(who)} of the {len(timed)} timed stages"
+        many = sum(disturbed.values())
+        told.append(
+            f"{many} {'process' if many == 1 else 'processes'} of {of} {'was' if many == 1 else 'were'} disturbed"
+        )
+    if skipped := sum(stage.status == "skipped" for stage in results.stages):
+        were = "was" if skipped == 1 else "were"
+        told.append(f"{skipped} of this run's {len(results.stages)} stages {were} skipped; the notices say why")
+    if told:
+        yield f"{'. '.join(told)}."
 
 
 def _every_check(stages: Sequence[StageResult], where: str = "") -> str:
-    """`every check`, and of how many stages some could not be judged: not run, or decided by rounding."""
+    """`every check`, and for how many stages some could not be made: not run, or decided by rounding."""
     lacking = sum(any(not check.judged or check.is_undecided for check in stage.checks) for stage in stages)
-    lack = "lacks" if lacking == 1 else "lack"
-    return "every check" + f" that could be judged ({lacking} of them {lack} some{where})" * bool(lacking)
+    return "every check" + f" that could be made (for {lacking} of them not all{where})" * bool(lacking)
 
 
 def study_sentences(results: StudyResults) -> list[str]:

@@ -76,18 +76,25 @@ def _row_notices(results: Results) -> Iterable[Notice]:
         for why, names in grouped(named).items():
             yield Notice(f"{numbers.listing(names)} {status}: {why}")
     left_out = (
-        (f'"{check.what.removesuffix(" by")}": {check.note[0].lower()}{check.note[1:]}', stage.name)
+        (f"{_unjudged(check.what)}: {check.note[0].lower()}{check.note[1:]}", stage.name)
         for stage in results.stages
         if stage.status == "passed"
         for check in stage.checks
         if not check.judged and not check.is_not_made
     )
     for why, names in grouped(left_out).items():
-        yield Notice(f"{numbers.listing(names)} passed without the check {why}.")
+        yield Notice(f"{numbers.listing(names)} passed, but {why}.")
     yield from map(Notice, not_made_in_words(results))
     crashed = ((stage.crashed_before, stage.name) for stage in results.stages if stage.crashed_before)
     for why, names in grouped(crashed).items():
         yield Notice(f"{numbers.listing(names)} crashed once and continued with --resume: {why}")
+
+
+def _unjudged(what: str) -> str:
+    """The end of a sentence on a check that was not judged: what nobody could see."""
+    if what.startswith("judged run, shorter"):
+        return "could not be checked for a judged run that is suspiciously short"
+    return f'without the check "{what.removesuffix(" by")}"'
 
 
 def not_made_in_words(results: Results) -> Iterable[str]:

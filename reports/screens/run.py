@@ -11,11 +11,12 @@ from ladder.records.run import Results, StageResult, Status
 from reports.facts import numbers
 from reports.facts.energy import how_to_read_energy, why_none
 from reports.facts.grouped import grouped
-from reports.facts.predictions import HOW_TO_READ, judged
+from reports.facts.predictions import HOW_TO_READ, NOT_HERE, judged
 from reports.facts.provenance import gpu_name, provenance
 from reports.facts.run_table import (
-    MARKS,
-    SPEEDUP,
+    MARK,
+    SPEEDUPS,
+    disturbed_mark,
     heading,
     named,
     networks_in_words,
@@ -44,10 +45,10 @@ REMARKS = {
     "expected to lose": "by a model of recorded runs",
 }
 REST = (
-    "`report.html` beside this file has the rest: every column, kernels, timelines, checks, floors, code and machine. "
-    "Where it is missing, `python run_ladder.py report FOLDER` writes it, without a GPU. The project's "
-    "`docs/glossary.md` explains the terms."
+    "`python run_ladder.py report FOLDER` writes `report.html` beside this file, without a GPU. It has the rest: every "
+    "column, kernels, timelines, checks, floors, code and machine. The project's `docs/glossary.md` explains the terms."
 )
+ELSEWHERE = "A prediction for another GPU is not judged here; the recorded run of that GPU judges it."
 NO_FIGURES: Mapping[str, Callable[[], Canvas]] = MappingProxyType({})
 MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
 
@@ -85,7 +86,7 @@ def _few_words(shown: Sequence[StageFacts]) -> str:
     few = [row.name for row in shown if row.stage.timing and len(row.stage.processes) == counts[0] < counts[-1]]
     but = f" ({numbers.brief(few)}: of {counts[0]})" if few else ""
     many = f" of {counts[-1]} process{'es' * (counts[-1] > 1)}{but}" if counts else ""
-    return f"us/step: microseconds per training step, the median of all runs{many}. {SPEEDUP}"
+    return f"us/step: microseconds per training step, the median of all runs{many}."
 
 
 def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> Screen:
@@ -97,14 +98,14 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
     others = [picture for picture in pictures if picture.file != LADDER]
     told = notices(results)
     quiet = [notice.text for notice in told if not notice.loud]
-    marks, skipped = MARKS if any(row.disturbed for row in shown) else "", len(results.stages) - len(shown)
+    marks = {disturbed_mark(row.stage) for row in shown if row.us}
     how = (
         _few_words(shown),
+        *SPEEDUPS,
         networks_in_words(results),
         yardsticks(results),
-        marks,
+        *(f"{mark}: {words}." for mark, words in MARK.items() if mark in marks),
         HOW_TO_READ if judged(results) else "",
-        f"Skipped: {skipped} of this run's {len(results.stages)} stages; the notices say why." * bool(skipped),
     )
     blocks: list[Block] = [
         Sentences(verdict_sentences(results), is_list=True),
@@ -112,11 +113,12 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
         Sentences([] if drawn else ["No stage was timed in this run, so there are no figures."]),
         Sentences([f"{heading(results)}; {provenance(results)}"]),
         report_table(results, shown),
-        Sentences([" ".join(filter(None, how))]),
+        Sentences(list(filter(None, how)), is_list=True),
         *energy(results)[1:],  # without its heading
         *([Folded("Noise and notices", [Sentences(quiet, is_list=True)])] if quiet else []),
         Sentences([REST]),
         *([Heading("Rungs")] if rungs else []),
+        Sentences([ELSEWHERE] if any(rung.outcome[1].startswith(NOT_HERE) for rung in rungs) else []),
         *(block for rung in rungs for block in rung_in_short(rung)),
         *([Heading("More pictures")] if others else []),
         *others,

@@ -15,6 +15,7 @@ from reports.facts.baselines import sm_mhz
 from reports.facts.findings import found_of
 from reports.facts.hidden_copies import overlap
 from reports.facts.launch_regimes import change_in_full, change_in_words
+from reports.facts.predictions import NOT_HERE
 from reports.facts.profiles import agreement, host_lines, kernel_names, seen_by
 from reports.facts.provenance import machine_name
 from reports.facts.resolved_recipe import resolved_recipe
@@ -349,11 +350,12 @@ def rung_in_short(rung: StageFacts) -> Iterator[Block]:
         yield Titled(stage.status.capitalize(), rung.reason)
         return
     predicted, verdict = rung.outcome
-    measured = f"{rung.us} us" + (f", {factor.saying(f' of `{stage.below}`')}" if factor is not None else "")
-    if rung.us and predicted:
+    measured = f"{rung.us} us" + (f", {factor.saying(f' as fast as `{stage.below}`')}" if factor is not None else "")
+    if rung.us and predicted and not verdict.startswith(NOT_HERE):
         yield Table([Column("Predicted", [predicted]), Column("Measured", [measured]), Column("Verdict", [verdict])])
-    elif rung.us and factor:
-        yield Titled("Measured", f"{measured}.")
+    elif rung.us:
+        beside = ", ".join(filter(None, (measured, verdict.partition(": ")[2])))
+        yield Titled("Measured", f"{beside}; {f'predicted: {predicted}' if predicted else 'nothing was predicted'}.")
     yield from _titled({"Moved": moved(rung)})
     yield Sentences([hidden] if rung.profiled is not None and (hidden := overlap(rung.profiled)) else [])
     yield from _titled({"Bound now": str(rung.advice) if rung.advice is not None else ""})

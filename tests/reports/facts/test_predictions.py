@@ -46,9 +46,9 @@ def test_every_prediction_of_ours_can_be_read_and_all_rungs_have_one() -> None:
         ("20 us less than naive", "missed: 42.7 us less than naive"),
         ("5 us more than naive", "missed: 42.7 us less than naive"),
         ("2 x of naive", "hit"),
-        ("2.2 to 3 x of naive", "missed: 2.00x of naive"),
-        ("0.86 x of cublas", "hit: 0.86x of cublas"),  # the report shows the ratio to naive
-        ("2.2 x of naive", "missed: 2.00x of naive"),
+        ("2.2 to 3 x of naive", "missed: 2.00x as fast as naive"),
+        ("0.86 x of cublas", "hit: 0.86x as fast as cublas"),
+        ("2.2 x of naive", "missed: 2.00x as fast as naive"),
         ("6 us more than cublas", "hit: 5.98 us more than cublas"),
     ],
 )
@@ -57,18 +57,20 @@ def test_a_prediction_is_hit_or_missed(text: str, expected: str) -> None:
     assert verdict(f"{HERE}: {text}.") == expected
     run = run_with(f"on H100 80GB HBM3: {HERE}: {text}.")
     stage = next(stage for stage in run.stages if stage.name == "async")
-    assert outcome(stage, run) == (f"{text} on H100 80GB HBM3", "not judged on another GPU")
+    told = f"{text.replace(' x of ', 'x as fast as ')} on H100 80GB HBM3"
+    beside = expected.removeprefix("hit") if "cublas" in text else ""  # the report shows the ratio to naive
+    assert outcome(stage, run) == (told, f"not judged on another GPU{beside}")
     like = judge(stage, run, on_like_chip=True)
     assert like is not None
-    assert (like.predicted, like.text) == (f"{text} on H100 80GB HBM3", expected)
+    assert (like.predicted, like.text) == (told, expected)
 
 
 @pytest.mark.parametrize(
     ("text", "us", "expected"),
     [
-        ("2.5 x of naive", [42.7], "undecided: 2.00x of naive"),  # a process each: within noise, up to 4.5x
-        ("5 x of naive", [42.7], "missed: 2.00x of naive"),
-        ("2.5 x of naive", [42.7] * 4, "missed: 2.00x of naive"),  # beyond noise
+        ("2.5 x of naive", [42.7], "undecided: 2.00x as fast as naive"),  # a process each: within noise, up to 4.5x
+        ("5 x of naive", [42.7], "missed: 2.00x as fast as naive"),
+        ("2.5 x of naive", [42.7] * 4, "missed: 2.00x as fast as naive"),  # beyond noise
         ("60 us less than naive", [42.7], "undecided: 42.7 us less than naive"),
         ("30 to 35 us", [35.5, 42.7, 44.0], "undecided: 22% slower than predicted"),
         ("30 to 35 us", [36.0, 42.7, 44.0], "missed: 22% slower than predicted"),
@@ -129,9 +131,12 @@ def test_a_rung_on_the_cpu_is_judged_there(where: str, judged_here: bool) -> Non
     run = replace(run, environment=run.environment | {"cpu": {"cores_usable": 2}})
     (stage,) = (one for one in run.stages if one.name == "async")
     assert outcome(stage, run) == (
-        ("2 x of naive", "hit")
+        ("2x as fast as naive", "hit")
         if judged_here
-        else (f"2 x of naive on {where}", f"not judged on another {where.partition(' ')[0].replace('A100', 'GPU')}")
+        else (
+            f"2x as fast as naive on {where}",
+            f"not judged on another {where.partition(' ')[0].replace('A100', 'GPU')}",
+        )
     )
 
 

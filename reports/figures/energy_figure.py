@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ladder.records.run import Results, StageResult
 from reports.facts.energy import energy_of, joules, most_frugal, saving, taken
 from reports.facts.run_table import headline_rungs
@@ -23,11 +25,12 @@ def energies(results: Results) -> list[StageResult]:
     return [stage for stage in shown if stage.energy is not None and stage.timing is not None]
 
 
-def drawn(results: Results, asked: ChartLayout = FILE) -> Canvas:
-    """The figure; at least one stage's energy must be known."""
+def drawn(results: Results, asked: ChartLayout = FILE, beside: Sequence[Results] = ()) -> Canvas:
+    """The figure, on one axis with those of other runs; at least one stage's energy must be known."""
     layout = WIDE if asked.words is not None else NARROW
     stages = energies(results)
-    values = [energy_of(stage).joules for stage in stages]
+    values = [energy_of(stage).joules for run in (results, *beside) for stage in energies(run)]
+    about = f"{subject(results)}, {_validation(results.problem.validate_every)}"
     chart = RowChart(
         by_regime((regime_of(stage), _row(stage, layout, stage is _best(results))) for stage in stages),
         "joules per epoch of the whole GPU, log scale (left is less)",
@@ -35,7 +38,13 @@ def drawn(results: Results, asked: ChartLayout = FILE) -> Canvas:
         [min(values) / 1.3, max(values) * 1.3],
         joules,
     )
-    return chart.drawn(Heading(headline(results), subject(results), layout.width, "bold"), layout)
+    return chart.drawn(Heading(headline(results), about, layout.width, "bold"), layout)
+
+
+def _validation(every: int) -> str:
+    """Whether the epochs contain validations."""
+    often = "each epoch" if every == 1 else f"every {every:,} epochs"
+    return f"with validation after {often}" if every else "without validation"
 
 
 def _row(stage: StageResult, layout: ChartLayout, is_best: bool) -> Row:

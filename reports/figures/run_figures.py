@@ -89,9 +89,9 @@ def study_drawings(results: StudyResults, chart: ChartLayout = FILE) -> Iterator
     axis = axis_of(results.study.varied, timed)
     for name, where, points in _slices(results.study.varied, axis, timed):
         yield f"step_time{name}.svg", step_time(results, axis, points, where, chart)
-    for point in timed:
-        if energy_figure.energies(results.runs[point.name]):
-            yield f"energy-{point.name}.svg", energy_figure.drawn(results.runs[point.name], chart)
+    spent = {point.name: run for point in timed if energy_figure.energies(run := results.runs[point.name])}
+    for name, run in spent.items():
+        yield f"energy-{name}.svg", energy_figure.drawn(run, chart, [*spent.values()])
 
 
 def _slices(varied: Sequence[str], axis: Axis, points: Sequence[Point]) -> Iterator[tuple[str, str, list[Point]]]:

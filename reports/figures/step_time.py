@@ -60,7 +60,7 @@ GAP, BOTTOM, LABEL, AFTER = 44, 62, 14, 20  # pixels; the last one between an ax
 TIMES = 270  # pixels: the least height of the lines' panel
 MOST_LINES = 9  # of more, nobody could follow one
 NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
-PEAK = "Peak: a network's matrix products alone at the measured rate; float32 can be made on bf16 units too."
+PEAK = "Peak: a network's matrix products alone at the fastest units' measured rate; float32 is made on them too."
 SEEN = 3  # pixels: the least length of a whisker
 COUNTED = {"hidden": "hidden units", "networks": "networks"}  # settings that are a number of something
 FIRST, NAMED = 16, 76  # pixels from the axis to its first value; with room for a name on the left
@@ -262,17 +262,17 @@ def _share(spread: Spread | None, networks: int) -> Spread | None:
 
 
 def _peaks(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Trend]:
-    """The time of a network's products at float32's rate and at the highest, from whose units float32 is made too."""
+    """The time of a network's products at the highest rate, from whose units float32 is made too."""
     peaks: dict[str, list[tuple[float, Spread | None]]] = {}
     for point in points:
         run = results.runs[point.name]
         units = Roof.of(run.limits).units if run.limits else {}
-        for unit in dict.fromkeys(["float32", *sorted(units, key=units.__getitem__)[-1:]]):
-            if unit in units:
-                us = run.problem.product_operations / run.problem.networks / units[unit] / 1e6
-                name = f"peak of {numbers.precision(unit)} units"
-                peaks.setdefault(name, []).append((axis.place(point), Spread(us, us, us)))
-    return [Trend(name, "faint", limits, dash="1 3", is_peak=True) for name, limits in peaks.items()]
+        if units:
+            unit = max(units, key=units.__getitem__)
+            us = run.problem.product_operations / run.problem.networks / units[unit] / 1e6
+            name = f"peak of {numbers.precision(unit)} units"
+            peaks.setdefault(name, []).append((axis.place(point), Spread(us, us, us)))
+    return [Trend(name, "faint", limits, width=0.75, is_peak=True) for name, limits in peaks.items()]
 
 
 def _panel(
@@ -314,7 +314,8 @@ def _panel(
     for lead in leads:
         at, name = lead.place, name_of(lead.of.lead.stage)
         words = f"{name}: {lead.words}" if name != shown else lead.words
-        draw_name(canvas, room, (at, place(at_place[name, at].median)), words, "ink", 1)
+        colour = COLOURS[regime(lead.of.lead.stage)]
+        draw_name(canvas, room, (at, place(at_place[name, at].median)), words, colour, 1)  # below it lies no stage
         shown = name
 
 

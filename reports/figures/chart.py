@@ -308,11 +308,12 @@ class Row:
     tip: str = ""  # where one points at the link
     colour: Colour = "faint"  # of the words
     is_best: bool = False  # the row that the title names
+    parent: str = ""  # unless that is the row above: below the name where a layout has no words
 
     def height(self, layout: ChartLayout) -> float:
-        """Pixels: higher if it shows a speedup."""
+        """Pixels: higher if it shows a speedup, or a parent instead."""
         second = SECOND_LINE if layout.words is not None else SECOND_ON_PHONE
-        return layout.row + (second if self.speedup and layout.has_words else 0)
+        return layout.row + (second if (self.speedup if layout.has_words else self.parent) else 0)
 
     def draw(self, canvas: Canvas, top: float, scale: Scale, layout: ChartLayout) -> None:
         """Draw the row below `top`; on a page, what was measured is one group."""
@@ -334,7 +335,9 @@ class Row:
                 canvas.text(layout.right, top + 15, self.value, anchor="end", look="bold halo")
                 canvas.text(layout.left, top + 47, self.speedup, "faint", look="small halo")
             return
-        canvas.text(layout.left - BESIDE_AXIS, middle + 4, self.name, anchor="end", look=mono)
+        beside, parent = layout.left - BESIDE_AXIS, "" if layout.has_words else self.parent
+        canvas.text(beside, middle + 4 - 5 * bool(parent), self.name, anchor="end", look=mono)
+        canvas.text(beside, middle + 10, parent, "faint", anchor="end", look="small")
         aside = 6.5 if self.speedup and self.words else 0.0
         with measured:
             draw_mark(canvas, self.mark, middle, scale)

@@ -43,10 +43,11 @@ FARTHEST = 10  # times the slowest rung: a slower reference would squeeze the ax
 LABEL = 16  # pixels: the height of a reference line's words
 AXIS = "microseconds per step, log scale (left is faster)"
 READING = (
-    "Arrow: from the parent, the rung of which this one changes one choice. Band: the "
-    f"{100 * VERDICT_CONFIDENCE:g}% interval that decides, at least {numbers.share(NOISE)} to each side; where it "
-    "holds the parent's time, the change is within noise, and its arrow is dotted."
+    f"Band: what counts as equal to the parent, by the {100 * VERDICT_CONFIDENCE:g}% interval, at least "
+    f"{numbers.share(NOISE)} to each side; where it holds the parent's time, the arrow is dotted. "
+    "Arrow: from the parent, the rung of which this one changes one choice."
 )
+PARENT = " In grey: a parent that is not the row above."
 REFERENCES = "References: the same training in a framework"
 DASHES = ("5 4", "2 3", "9 3 2 3")
 # By regime; None: the stage is a reference.
@@ -92,8 +93,10 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     folded = 0 if layout.is_page else heading.bottom - ONE_LINE
     layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0) + folded)
     layout = layout.fitted(name_of(one.stage) for one in every)
-    rows = [(one.regime, _row(one, layout, one in shown, one is fastest)) for one in every]
-    chart = RowChart(by_regime(rows), AXIS, list(_notes(results, every, layout)))
+    rows = [_row(one, layout, one in shown, one is fastest) for one in every]
+    rows = with_parents(rows, [one.stage.below for one in every])
+    groups = by_regime((one.regime, row) for one, row in zip(every, rows, strict=True))
+    chart = RowChart(groups, AXIS, list(_notes(results, every, rows, layout)))
     canvas = chart.canvas(heading, chart.bottom(layout.top, layout), layout)
     axis = chart.axis(layout)
     if not layout.is_page:
@@ -106,6 +109,20 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
         _reference_line(canvas, winner, words, axis, ends, layout, DASHES[index % len(DASHES)])
     chart.draw(canvas, layout.top, axis, layout)
     return canvas
+
+
+def with_parents(rows: Sequence[Row], parents: Iterable[str | None]) -> list[Row]:
+    """The rows, each with the name of the parent that it is compared with, unless that is the row above."""
+    told = zip(rows, parents, ["", *(row.name for row in rows)], strict=False)
+    return [
+        replace(row, parent=(parent or "") * (row.mark.start is not None and parent != above))
+        for row, parent, above in told
+    ]
+
+
+def reading(rows: Sequence[Row], layout: ChartLayout) -> str:
+    """How to read bands, arrows and, where a layout has no words, the names of parents."""
+    return READING + PARENT * (not layout.has_words and any(row.parent for row in rows))
 
 
 def by_regime(rows: Iterable[tuple[Regime | None, Row]]) -> list[tuple[str, Colour, list[Row]]]:
@@ -223,10 +240,10 @@ def _words(one: StageFacts) -> str:
     return f"{change_in_words(one.stage, one.results.problem)[: MOST_LETTERS - len(aside)]}{aside}"
 
 
-def _notes(results: Results, shown: Sequence[StageFacts], layout: ChartLayout) -> Iterator[str]:
+def _notes(results: Results, shown: Sequence[StageFacts], rows: Sequence[Row], layout: ChartLayout) -> Iterator[str]:
     """How to read the picture, and how its rows are picked; a page has every rung, and explains marks itself."""
     rungs = [one for one in shown if not one.is_reference]
-    yield READING if rungs else "Dot: the median of all runs."
+    yield reading(rows, layout) if rungs else "Dot: the median of all runs."
     more = len(timed_rungs(results, with_ablations=False)) - len(rungs)
     if rungs and more and not layout.is_page:
         yield (

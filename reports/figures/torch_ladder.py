@@ -9,11 +9,11 @@ from reports.facts import numbers
 from reports.facts.torch_rows import FUSED, TorchRow, machine, ratio, torch_rows
 from reports.figures.canvas import Canvas
 from reports.figures.chart import ChartLayout, Heading, Row, RowChart
-from reports.figures.ladder import AXIS, READING, compared
+from reports.figures.ladder import AXIS, compared, reading, with_parents
 from reports.figures.style import Colour
 
 UNCOUNTED = "Preparation is not counted."
-RING = "Ring: not ranked, as it is {}."
+RING = "Grey ring: not ranked, as it is {}."
 LESS_EXACT = "Less exact: an error of the rung is above 4 times eager mode's largest."
 INSTEAD = "instead"
 TUNED = "the tuned eager loop"  # what the rung that fuses the optimizer is
@@ -78,10 +78,10 @@ def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
     known, best = shown(results), _fastest(results)
     if not layout.has_references:
         known = [row for row in known if row.rung.group != INSTEAD]
-    groups = [
-        (*HEADINGS[name], [_row(row, best is not None and row.name == best.name) for row in rows])
-        for name, rows in groupby(known, key=_kind)
-    ]
+    rows = [_row(row, best is not None and row.name == best.name) for row in known]
+    rows = with_parents(rows, [row.rung.parent for row in known])
+    kinds = zip(map(_kind, known), rows, strict=True)
+    groups = [(*HEADINGS[name], [row for _, row in of]) for name, of in groupby(kinds, key=lambda pair: pair[0])]
     subject = f"{results.model.file}, batch {results.model.batch_size}, {machine(results)}"
     says = [UNCOUNTED]
     rings = {
@@ -93,16 +93,16 @@ def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
         says.append(RING.format(", or ".join(why)))
     if any(row.rung.status == "less exact" for row in known):
         says.append(LESS_EXACT)
-    chart = RowChart(groups, AXIS, [READING, " ".join(says)])
+    chart = RowChart(groups, AXIS, [reading(rows, layout), " ".join(says)])
     return chart.drawn(Heading(headline(results), subject, layout.width), layout)
 
 
 def _row(row: TorchRow, is_best: bool) -> Row:
     """A rung as a row of the chart."""
     over, parent_us = row.versus_parent, row.parent_us.median if row.parent_us is not None else None
-    mark = compared(
-        _median_us(row), over, parent_us, HEADINGS[_kind(row)][1], is_hollow=_kind(row) == INSTEAD or not row.is_exact
-    )
+    is_ranked = _kind(row) != INSTEAD and row.is_exact
+    colour = HEADINGS[_kind(row)][1] if is_ranked else "faint"
+    mark = compared(_median_us(row), over, parent_us, colour, is_hollow=not is_ranked)
     speedup = over.over(row.rung.parent or "") if over is not None else ""
     remarks = ["not float32"] * (row.rung.precision != "float32") + ["less exact"] * (row.rung.status == "less exact")
     words = row.rung.words + f" ({', '.join(remarks)})" * bool(remarks)

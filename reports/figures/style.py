@@ -18,7 +18,7 @@ FONTS = "'DejaVu Sans',Verdana,Geneva,sans-serif"  # alike in width, so that tex
 MONOSPACE = "'DejaVu Sans Mono',Menlo,Consolas,monospace"
 Colour = Literal[
     "paper", "ink", "faint", "grid", "idle", "step",
-    "host", "wait", "kernels", "copy", "one-kernel",
+    "host", "wait", "kernels", "copy", "one-kernel", "fused",
     "gemm", "layer", "softmax", "update", "other", "saved", "added", "reference", "limit", "on-pale",
 ]  # fmt: skip
 PAPER: Colour = "paper"
@@ -35,7 +35,8 @@ THEME: dict[Colour, tuple[str, str]] = {
     "wait": ("#902b00", "#e8784a"),  # the host waits for the GPU
     "kernels": ("#44688c", "#86aed6"),  # kernels of any kind, and the rungs whose graph launches them
     "copy": ("#3d3d3d", "#b4b4b4"),
-    "one-kernel": ("#6a1d79", "#cd94ff"),  # several operations in one kernel, up to a whole epoch
+    "one-kernel": ("#6a1d79", "#cd94ff"),  # a rung of one kernel an epoch
+    "fused": ("#d3b100", "#f2e26b"),  # several operations of a step in one kernel
     "gemm": ("#0072b2", "#3ba3e0"),
     "layer": ("#56b4e9", "#81dbff"),
     "softmax": ("#c080a3", "#e5b7d6"),
@@ -47,7 +48,7 @@ THEME: dict[Colour, tuple[str, str]] = {
     "limit": ("#b3261e", "#ff7b72"),  # a limit that verification sets
 }
 ON_PALE = "#1a1a1a"  # text inside bars whose brightness is the same on every page
-RENAMED: dict[Kind, Colour] = {"fused": "one-kernel", "launch": "host"}  # kinds whose colour has another name
+RENAMED: dict[Kind, Colour] = {"launch": "host"}  # a kind whose colour has another name
 OPERATION_COLOURS: dict[Kind, Colour] = {kind: RENAMED.get(kind, kind) for kind in get_args(Kind)}
 NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no zero
 

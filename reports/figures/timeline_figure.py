@@ -51,7 +51,7 @@ LEGEND: dict[Kind, str] = {
 }
 MANY, IDLE = "many steps in one kernel", "GPU without work; host in its own code"
 WAIT_ON_CPU, IDLE_ON_CPU = "waits at a barrier", "Python"
-DEEP: tuple[Kind, ...] = ("gemm", "fused", "copy", "launch", "wait")  # kinds that need light text on a light page
+DEEP: tuple[Kind, ...] = ("gemm", "copy", "launch", "wait")  # kinds that need light text on a light page
 PALE = 0.3  # opacity of a kernel that runs many steps
 LEFT, RIGHT = 60, PIXELS - 14  # pixels: the axis
 STAGE, FOOT = 104, 27  # pixels; the first is the height of a stage
@@ -115,6 +115,19 @@ def _notes(rungs: Sequence[Profiled]) -> Iterator[str]:
         tools = numbers.listing(dict.fromkeys(TOOLS[rung.profile.tool] for rung in seen))
         longer = f"{tools}, under which a step takes {numbers.listing(costs)} longer"
         yield f"Bars{' and GPU busy' * (not seen[0].is_on_cpu)}: by {longer}; scaled back."
+        if not seen[0].is_on_cpu:
+            busy = [numbers.rough_share(_drawn_busy(rung)) + name for rung, name in zip(seen, names, strict=True)]
+            yield f"GPU busy: an epoch's mean, without the tool's own time; of these bars: {numbers.listing(busy)}."
+
+
+def _drawn_busy(rung: Profiled) -> float:
+    """The share of three steps in which the drawn bars have the GPU work; some lie over others."""
+    bars = [(one.start_us, one.start_us + one.duration_us) for one in rung.profile.timeline if one.row == "gpu"]
+    busy_us = until = 0.0
+    for begin, end in sorted(bars):
+        busy_us += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return busy_us / _length_us(rung)
 
 
 def _takes(rung: Profiled) -> str:
@@ -196,7 +209,7 @@ def row_name(row: Row, thread: int) -> str:
 def _names(canvas: Canvas, spans: Sequence[Span], middle: float, place: Callable[[float], float]) -> None:
     """Write the name into each bar with room for it; of nested bars, only into the outer one."""
     named_until = 0.0
-    shortened = [kernel_names((span.name for span in spans), limit) for limit in (32, 16, 10, 8)]
+    shortened = [kernel_names((span.name for span in spans), limit) for limit in (32, 16)]
     for span in sorted(spans, key=lambda span: (span.start_us, -span.duration_us)):
         end = span.start_us + span.duration_us
         room = place(end) - place(span.start_us) - 6

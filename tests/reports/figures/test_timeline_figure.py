@@ -63,3 +63,9 @@ def test_a_faster_rung_is_never_drawn_longer_whatever_its_profile_stretched() ->
         return bars(on_one_clock([shown(stage(name, run)) for name in ("naive", "async")], run).svg(), "idle")
 
     assert lengths(sample.replace_stage(RUN, "async", profiles=[stretched])) == lengths(RUN)
+
+
+def test_the_busy_share_of_the_bars_counts_overlapping_ones_once() -> None:
+    spans = [Span("gpu", "product", "gemm", begin, us) for begin, us in ((0.0, 50.0), (25.0, 10.0), (75.0, 25.0))]
+    run = with_spans("async", spans, 100.0)
+    assert "of these bars: 75%." in on_one_clock([shown(stage("async", run))], run).svg()

@@ -690,6 +690,7 @@ def hidden_head(random: Generator) -> Iterator[Case]:
         bounds["block_totals"] = np.array([loss, float(near)])
         how: dict[str, Any] = {"shared_bytes": layout.head_bytes, "macros": layout.head_macros(memory)}
         case = Case("hidden_head", (blocks,), (WARP * layout.head_warps,), args, bounds, **how)
+        case = replace(case, on_gpu_alone=i < 6 and _is_told_by_others(i, halves))
         yield _on_halves(case, layout, ("dsums",))
 
 
@@ -776,6 +777,7 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
         how: dict[str, Any] = {"shared_bytes": layout.head_bytes, "macros": layout.head_macros(memory)}
         how["macros"] += (("BY_ENGINE", "0"),) * (i % 2)  # as before sm_90
         case = Case("hidden_layers", (blocks,), (WARP * layout.head_warps,), args, bounds, **how)
+        case = replace(case, on_gpu_alone=i < 6 and _is_told_by_others(i, halves))
         yield _on_halves(case, layout, ("outputs", "dsums"))
 
 
@@ -815,8 +817,13 @@ def update_all(random: Generator) -> Iterator[Case]:
             bounds[name] = (unit + 2 * _half_rounding(halves)) * np.nan_to_num(moved[name]) + 2.0**-24
         bounds["biases"] = unit * np.nan_to_num(moved["biases"])
         case = Case("update_all", (layout.update_blocks,), (UPDATE_THREADS,), args, bounds)
-        case = replace(case, macros=layout.update_macros(memory))
+        case = replace(case, macros=layout.update_macros(memory), on_gpu_alone=_is_told_by_others(i, halves))
         yield _on_halves(case, layout, ("halves", "further_halves", "by_class", "by_unit"), memory=memory)
+
+
+def _is_told_by_others(i: int, halves: int) -> bool:
+    """Whether the CPU compiles this size for other halves alone: two sizes for some, with totals and without."""
+    return halves != (EXACT, ROUNDED)[i // 2 % 2]
 
 
 def _layout(is_late: bool) -> type[Layout]:
@@ -903,7 +910,7 @@ def update_by_products(random: Generator) -> Iterator[Case]:
         case = Case("update_by_products", (layout.update_blocks,), (UPDATE_THREADS,), args, bounds, **how)
         case = _on_halves(case, layout, ("further_halves", "by_class", "by_unit"), memory=memory)
         first = {"halves": lambda bits, rows=layout.features: _summed(from_chunks(bits, rows))}
-        yield replace(case, readings=case.readings | first)
+        yield replace(case, readings=case.readings | first, on_gpu_alone=_is_told_by_others(i, halves))
 
 
 def _summed(bits: Array) -> Array:

@@ -27,6 +27,7 @@ CAUGHT, TRIED = 2, 8  # of the mutants drawn: so many are caught; some have no e
 # Of a kernel that is compiled for each case: those in which its mutants show; they run in two orders of threads.
 TELLING = {
     "last_layer": (8, 5, 4, 9),
+    "ring_forward": (3, 13),
     "ring_back": (9, 34, 24),
     "hidden_head": (5, 2),
     "hidden_layers": (3, 4),

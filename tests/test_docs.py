@@ -108,7 +108,7 @@ def test_readme_shows_what_advise_says_of_a_desktop_s_gpu(capsys: pytest.Capture
     assert main(shlex.split(command)) == 0
     printed = capsys.readouterr().out.splitlines()
     assert [line for line in excerpt.splitlines() if not any(told.startswith(line) for told in printed)] == []
-    (verdict,) = re.findall(r"The verdict: \*(.*?)\*", readme, re.DOTALL)
+    (verdict,) = re.findall(r"Its verdict on\s20 epochs: \*(.*?)\*", readme, re.DOTALL)
     assert f"{' '.join(verdict.split())}." in " ".join(printed)
 
 

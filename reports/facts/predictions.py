@@ -171,8 +171,9 @@ def outcome(stage: StageResult, results: Results) -> tuple[str, str]:
     if predicted.gpu not in _machine(stage, results):
         kind = CPU if predicted.gpu.startswith(CPU) else "GPU"
         base_us, own_us = (median_us(one) for one in (results.stage(predicted.of), stage))
-        is_told = base_us is not None and own_us is not None and predicted.of != stage.below
-        measured = f": {_measured(predicted, own_us, base_us)[1]}" if is_told else ""
+        measured = ""
+        if base_us is not None and own_us is not None and predicted.of != stage.below:
+            measured = f": {_measured(predicted, own_us, base_us)[1]}"
         return f"{predicted.text} on {predicted.gpu}", f"{NOT_HERE} {kind}{measured}"
     return predicted.text, f"not judged: {predicted.of if predicted.of else stage.name} has no time"
 

@@ -111,8 +111,8 @@ def _trust(results: Results) -> Iterator[str]:
     passed, where = [stage for stage in results.stages if stage.status == "passed"], ": see the notices"
     references = sum(stage.group == "reference" for stage in passed)
     kinds = f" ({len(passed) - references} rungs, {numbers.count(references, 'reference')})" if references else ""
-    told = f"{numbers.count(len(passed), 'stage')}{kinds if references < len(passed) else ''} passed"
-    parts = [f"{told} {_every_check(passed, where)}"] if passed else []
+    stages = f"{numbers.count(len(passed), 'stage')}{kinds if references < len(passed) else ''} passed"
+    parts = [f"{stages} {_every_check(passed, where)}"] if passed else []
     for status in ("failed", "crashed"):
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")

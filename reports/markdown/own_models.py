@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ladder.records.program import ROOT
 from ladder.records.torch_run import FILE, ModelRecord, TorchResults, load
 from reports.facts import numbers
 from reports.facts.grouped import grouped
@@ -37,7 +39,16 @@ def own_models_block(reference: Path, page: Path) -> str:
     right = [False] + [True] * (len(header) - 1)
     recorded = origins((name, results) for name, (_, results) in models.items())
     told = "Times are in us per step, and speedups compare single steps, without preparation."
-    return f"{recorded}. {told}\n\n{table(header, lines, right=right)}"
+    each = "\n".join(_described(name, results.model) for name, (_, results) in models.items())
+    return f"{each}\n\n{recorded}. {told}\n\n{table(header, lines, right=right)}"
+
+
+def _described(name: str, model: ModelRecord) -> str:
+    """What a model is, by the first line of its example, and its size: one of a list."""
+    file = ROOT / "examples" / "torch" / model.file
+    what = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0].rstrip(".")
+    size = f"{numbers.count(model.parameters, 'parameter')}, batch {model.batch_size:,}"
+    return f"- {code(name)}: {what[:1].lower()}{what[1:]}; {model.optimizer}, {size}."
 
 
 def own_model_block(reference: Path, page: Path) -> str:
@@ -65,9 +76,9 @@ def own_model_block(reference: Path, page: Path) -> str:
     are = (
         f"{numbers.listing(inexact)} {'is' if len(inexact) == 1 else 'are'} less exact than"
         if inexact
-        else "All rungs above are as exact as"
+        else "All are as exact as"
     )
-    exact = f"{are} `eager`. {_beyond_fused(named, by_name)}"
+    exact = f"{are} `eager`. {_beyond_fused(named, by_name)} {_trained(models[EXAMPLE][1])}"
     return f"{models_told}, on {device(models[EXAMPLE][1])}:\n\n{shown}\n\n{exact}"
 
 
@@ -94,6 +105,24 @@ def _beyond_fused(named: list[str], by_name: list[dict[str, TorchRow]]) -> str:
         if (fused := rows.get(FUSED)) and fused.rung.step_us
     ]
     return f"The fastest gains {numbers.listing(gains)} over {code(FUSED)}." if gains else ""
+
+
+def _trained(results: TorchResults) -> str:
+    """What the recipe gains over a whole training, and from when on a rung with faster steps does."""
+    verdict = torch_verdict(results)
+    if verdict is None or verdict.versus_eager is None:
+        return ""
+    chosen, gain = verdict.chosen, numbers.ratio(verdict.versus_eager.times)
+    told = (
+        f"A whole training, {numbers.count(verdict.epochs, 'epoch')} of {EXAMPLE}, gains {gain} with "
+        f"{code(chosen.name)}, prepared in {numbers.duration(chosen.rung.first_step_s)}"
+    )
+    if verdict.overtaken is None:
+        return f"{told}."
+    epochs, later = verdict.overtaken
+    after = f"{float(f'{epochs:.2g}'):,.0f} epochs"
+    needs = numbers.duration(later.rung.first_step_s)
+    return f"{told}; {code(later.name)} needs {needs}, and about {after} to overtake it."
 
 
 def front_model(reference: Path) -> TorchResults | None:

@@ -202,8 +202,7 @@ def _ladder(folder: str, results: Results) -> Iterator[str]:
     more = len(timed_rungs(results, with_ablations=False)) - len(shown)
     others = f"{numbers.count(more, 'more timed rung')} {'is' if more == 1 else 'are'}" if more else "The rest is"
     yield (
-        "Brackets hold the range over processes. A [wider interval](docs/statistics.md) decides what is within noise, "
-        "the widest where the host launches every kernel."
+        "Brackets hold the range over processes. A [wider interval](docs/statistics.md) decides what is within noise."
         f"{_references(results, shown)} {others} in the {report}."
     )
 

@@ -88,8 +88,8 @@ def draw_contests(
         for line in pairwise(dots if is_line else ()):
             canvas.line(line, "reference" if dash else "ink", width=1.4, dash=dash)
             room.keep_free(*line)
-        for (_, stage, us), dot in zip(side, dots, strict=True):
-            _dot(canvas, dot, us, COLOURS[None if dash else regime(stage)], scale, room)
+        for (one, stage, us), dot in zip(side, dots, strict=True):
+            _dot(canvas, dot, us, COLOURS[None if dash else regime(stage)], scale, room, one.of.lead.on_gpu_time)
     for side, way in zip(sides, (-1, 1), strict=True):
         before = ["", *(stage.name for _, stage, _ in side)]
         for (one, stage, us), earlier in reversed([*zip(side, before, strict=False)]):  # the last ones find room
@@ -100,12 +100,15 @@ def draw_contests(
                 draw_name(canvas, room, dot, told, COLOURS[None if way < 0 else regime(stage)], way)
 
 
-def _dot(canvas: Canvas, dot: Point, us: Spread, colour: Colour, scale: Scale, room: Room) -> None:
-    """A side's time at a point, with whiskers where they can be seen."""
+def _dot(canvas: Canvas, dot: Point, us: Spread, colour: Colour, scale: Scale, room: Room, on_gpu_time: bool) -> None:
+    """A side's time at a point, with whiskers where they can be seen; a square in the GPU's time."""
     (at, middle), low, high = dot, scale.place(us.min), scale.place(us.max)
     if low - high > 3:
         canvas.line([(at, low), (at, high)], colour)
-    canvas.dot(at, middle, 4, colour, hollow=colour == COLOURS[None])
+    if on_gpu_time:
+        canvas.rectangle(at - 4, middle - 4, 8, 8, colour, hollow=colour == COLOURS[None])
+    else:
+        canvas.dot(at, middle, 4, colour, hollow=colour == COLOURS[None])
     room.keep_free((at, low + 4), (at, high - 4))
 
 
@@ -126,7 +129,7 @@ def draw_name(
             middle = height + side * step
             box = (start, middle - LETTER, start + width, middle + LETTER)
             leader = ((at, height + side * 6), (at, middle - side * LETTER))
-            is_led = step > STEPS[1]  # nearer, the lead may stand between
+            is_led = step > STEPS[0]
             if room.is_free(box) and not (is_led and room.crosses_words(*leader)):
                 room.words.append(box)
                 if is_led:
@@ -145,6 +148,6 @@ def note(contests: Sequence[Contest]) -> str:
         f"{' and '.join(classes)}: only rungs of this precision; references may be more exact.": bool(classes),
         f"Grey: {WITHIN_NOISE}.": any(one.of.lead.ratio.is_noise for one in contests),
         "≤: a reference that may be faster has no time there.": any(one.of.missing for one in contests),
-        "*: both in GPU time, as the reference itself waits; all others in wall time.": on_gpu_time,
+        "*, squares: both in GPU time, as the reference itself waits; all others in wall time.": on_gpu_time,
     }
     return " ".join([said, *(words for words, is_there in marks.items() if is_there)])

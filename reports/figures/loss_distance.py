@@ -93,7 +93,8 @@ def _row(distance: LossDistance, is_best: bool) -> Row:
     if (precision := numbers.precision(distance.stage.precision)) != "float32":
         words += f" ({precision})"
     tone: Colour = "faint" if distance.passed else "limit"
-    return Row(name_of(distance.stage), "", mark, "", words, colour=tone, is_best=is_best)
+    margin = "least margin" * (is_best and distance.passed)
+    return Row(name_of(distance.stage), "", mark, margin, words, colour=tone, is_best=is_best)
 
 
 def _times(factor: float) -> str:

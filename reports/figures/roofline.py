@@ -235,8 +235,8 @@ def _roofs(canvas: Canvas, plot: Plot, roof: Roof, fastest: RooflinePoint) -> No
     applying = roof.applying(fastest)
     for number, (path, speed) in enumerate(sorted(roof.paths.items(), key=lambda roof: -roof[1])):
         end = highest / speed
-        begin, top = (LEFT, plot.up.place(plot.left * speed)), (plot.across.place(end), plot.up.place(highest))
-        _roof_line(canvas, plot, begin, top, applies=path in applying)
+        begin, crest = (LEFT, plot.up.place(plot.left * speed)), (plot.across.place(end), plot.up.place(highest))
+        _roof_line(canvas, plot, begin, crest, applies=path in applying)
         words, side = f"{path}, {_rate(speed)} TB/s", -1 if number == 0 else 1  # above the first slope, below others
         places = [
             (plot.across.place(on), plot.up.place(on * speed))

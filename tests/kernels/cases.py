@@ -1340,15 +1340,19 @@ def stationary_epoch(random: Generator) -> Iterator[Case]:
     # owners without units, shares without images, thin shares of images and thick ones, more steps than slots and tags.
     sizes = [(6, 40, 3, 90, 10, 27, 4, 2), (5, 33, 2, 150, 16, 32, 4, 4), (2, 3, 4, 121, 3, 7, 4, 2)]
     yield from _stationary(random, [*sizes, (2, 17, 2, 121, 10, 32, 8, 1)])
-    # Of whose lower halves registers do not hold all.
+    # Of whose lower halves registers do not hold all; so bright that a step tells whether its products were corrected.
     yield from _stationary(random, [(3, 300, 3, 90, 10, 32, 4, 2)], most_pieces=6)
+    yield from _stationary(random, [(2, 80, 3, 90, 10, 27, 4, 2)], contrast=384)
 
 
-def _stationary(random: Generator, sizes: Sequence[tuple[int, ...]], most_pieces: int = MOST_PIECES) -> Iterator[Case]:
+def _stationary(
+    random: Generator, sizes: Sequence[tuple[int, ...]], *, most_pieces: int = MOST_PIECES, contrast: int = 1
+) -> Iterator[Case]:
     for i, (steps, inputs, depth, units, classes, batch, thin, thick) in enumerate(sizes):
         problem = Problem(inputs=inputs, classes=classes, hidden=(units,) * depth, batch_size=batch)
         plan, memory = StationaryPlan(problem, ROUNDED, thin, thick, most_pieces), _settled(random, problem)
-        pixels = _pixels(random, (steps, batch, inputs))
+        pixels = contrast * _pixels(random, (steps, batch, inputs))
+        memory.weights[0] /= contrast
         images = shares_of(HostDevice(), list(pixels), plan, bits_of=bfloat16_bits, axes=(2, 0, 3, 1))
         args: Args = {"images": images, "labels": random.integers(0, classes, (steps, batch), np.int32)}
         args |= {"parameters": memory.flat, "mail": np.zeros(4 * plan.mail_units, np.uint32)}

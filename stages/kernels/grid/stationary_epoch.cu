@@ -9,19 +9,20 @@
 //   registers of updaters     the lower halves: a warp has tiles of sixteen thick units, four apart, by half of the thin units
 //
 // Takers multiply, exchange sums, and do the last layer. As soon as they have multiplied gradients by a layer's weights, updaters
-// change these weights, while the sums travel. A layer's gradients replace its outputs once its weights are up to date.
+// change these weights, while the sums travel. A layer's gradients replace its outputs once its weights are up to date. The first
+// layer's old weights multiply the next images, too, and products of both steps' images correct the result.
 #include "grid/stationary_plan.cuh"
 #include "streamed/epoch_head.cuh"
 #include "streamed/epoch_outputs.cuh"
 
 struct Barriers {
-    Barrier *images, *ready, *updated;  // of both boxes of images; a layer's factors are there; its weights and biases have changed
+    Barrier *images, *ready, *updated;  // of both boxes of images; a layer's factors are there; its weights have changed
 
     __device__ explicit Barriers(char* memory)
         : images(reinterpret_cast<Barrier*>(memory + BARRIERS_AT)), ready(images + 2), updated(ready + 1) {}
     __device__ void begin() const {
         mbarrier_init(images[0], 1), mbarrier_init(images[1], 1);
-        mbarrier_init(*ready, TAKERS / WARP * LANES_ARRIVE), mbarrier_init(*updated, (UPDATER_WARPS + 1) * LANES_ARRIVE);
+        mbarrier_init(*ready, TAKERS / WARP * LANES_ARRIVE), mbarrier_init(*updated, UPDATER_WARPS * LANES_ARRIVE);
         fence_mbarrier_init();
     }
 };
@@ -220,30 +221,44 @@ class Takers : Team {
     __device__ __forceinline__ void run(bool with_totals) {
         outputs.copy<false>(parameters);
         head.copy<false>(parameters);
-        if (threadIdx.x == 0) fetch_images(0);
+        if (threadIdx.x == 0) {
+            fetch_images(0);
+            if (steps > 1) fetch_images(1);
+        }
         fence_proxy_async();
         bar_sync(1, TAKERS);
-        if (threadIdx.x < WARP) warp_arrives(*barriers.updated);
-        for (int step = 0; step < steps; ++step) {
-            await_updates();
-            if (threadIdx.x == 0 && step + 1 < steps) fetch_images(step + 1);
-            mbarrier_wait_parity(barriers.images[step & 1], step / 2 & 1);
-            forward<true, is_thin(1)>(0, images_of(step));
+        await_updates();
+        for (step = 0; step < steps; ++step) {
+            const auto sum = outputs.sum<is_thin(1)>(mail);
+            await_images(step);
+            multiply<true>(sum, 0, images_of(step));  // at first nothing is to be corrected: all is zero
+            if (step > 0) let_first_layer_update();
+            outputs.add_up<true>(sum, 1);
+            if (step > 0) {
+                await_updates();
+                if (threadIdx.x == 0 && step + 1 < steps) fetch_images(step + 1);
+            }
+            outputs.receive(sum, at(1));
             for (int layer = 1; layer < DEPTH; ++layer) {
-                is_thin(layer + 1) ? forward<false, true>(layer, at(layer)) : forward<false, false>(layer, at(layer));
+                is_thin(layer + 1) ? forward<true>(layer) : forward<false>(layer);
             }
             head.run(step, rate, with_totals);
             for (int layer = DEPTH - 1; layer > 0; --layer) is_thin(layer) ? backward<true>(layer) : backward<false>(layer);
-            warp_arrives(*barriers.ready);
-            update_bias(1);
         }
+        let_first_layer_update();
         outputs.copy<true>(parameters);
         head.copy<true>(parameters);
     }
     __device__ void add_totals(double* totals) const { head.add_totals(totals); }
 
   private:
+    __device__ void let_first_layer_update() const {
+        warp_arrives(*barriers.ready);
+        outputs.update_bias(1, at(1), rate);
+        bar_sync(1, TAKERS);
+    }
     __device__ void await_updates() { mbarrier_wait_parity(*barriers.updated, phases++ & 1); }
+    __device__ void await_images(int step) const { mbarrier_wait_parity(barriers.images[step & 1], step / 2 & 1); }
     __device__ void fetch_images(int step) const {
         const long long share = static_cast<long long>(step) * shares_of(0) + own.of(0);
         mbarrier_arrive_expect_tx(barriers.images[step & 1], bytes_of(0));
@@ -268,23 +283,54 @@ class Takers : Team {
             for (int k = 0; k < STEPS; ++k) {
                 wgmma_bf16<TO_THIN, true>(sums, moved_low(left, 2 * k * ALONG), moved_low(right, 2 * k * CHUNKS * MATRIX_BYTES));
             }
+            if (IS_FIRST) {  // as if weights were up to date: x W(t + 1) = x W(t) - rate (x A^T) D
+                const auto gradients = wgmma_descriptor(at(1) + panel * EDGE * CHUNKS * MATRIX_BYTES, MATRIX_BYTES, CHUNKS * MATRIX_BYTES);
+                const auto gram = wgmma_descriptor(memory + LOGITS_AT, CHUNKS * MATRIX_BYTES, MATRIX_BYTES);
+#pragma unroll
+                for (int k = 0; k < ROWS / 16; ++k) {
+                    wgmma_bf16<false, true>(sums, moved_low(gradients, 2 * k * MATRIX_BYTES), moved_low(gram, 2 * k * CHUNKS * MATRIX_BYTES));
+                }
+            }
             wgmma_commit_group();
             wgmma_wait_group<0>();
             keep_in_place(sums);
             sum.post_all(sums, panel);
         }
     }
-
-    __device__ void update_bias(int activations) const {
-        if (threadIdx.x >= WARP) return;  // the first warp has a block's outputs of a layer
-        outputs.update_bias(activations, at(activations), rate);
-        warp_arrives(*barriers.updated);
+    // -rate times the products of this step's images and the next one's, over the inputs of a share, by one team.
+    __device__ void multiply_images() const {
+        await_images(step + 1);
+        if (threadIdx.x >= TEAM_THREADS) return;
+        float sums[CHUNKS][4] = {};
+        const auto before = wgmma_descriptor(images_of(step), CHUNKS * MATRIX_BYTES, MATRIX_BYTES);
+        const auto next = wgmma_descriptor(images_of(step + 1), CHUNKS * MATRIX_BYTES, MATRIX_BYTES);
+        keep_in_place(sums);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < sixteens_of(0); ++k) {  // 64 rows: those beyond the images are of the next inputs
+            const int sixteen = 2 * k * CHUNKS * MATRIX_BYTES;
+            wgmma_bf16<true, true>(sums, moved_low(before, sixteen), moved_low(next, sixteen));
+        }
+        wgmma_commit_group();
+        wgmma_wait_group<0>();
+        keep_in_place(sums);
+        int thread = threadIdx.x;
+        opaque(thread);
+        if (thread / WARP * 16 >= ROWS) return;
+#pragma unroll
+        for (int j = 0; j < CHUNKS; ++j) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                char* const to = memory + LOGITS_AT + unit_at(thread / WARP * 16 + half * EDGE + thread % WARP / 4, j) + thread % 4 * 4;
+                *reinterpret_cast<unsigned*>(to) = cvt_bf16x2(-rate * sums[j][2 * half], -rate * sums[j][2 * half + 1]);
+            }
+        }
     }
 
-    template <bool IS_FIRST, bool TO_THIN>
-    __device__ void forward(int layer, const char* inputs) {
+    template <bool TO_THIN>
+    __device__ void forward(int layer) {
         const auto sum = outputs.sum<TO_THIN>(mail);
-        multiply<IS_FIRST>(sum, layer, inputs);
+        multiply<false>(sum, layer, at(layer));
         outputs.add_up<true>(sum, layer + 1);
         outputs.receive(sum, at(layer + 1));
     }
@@ -293,7 +339,8 @@ class Takers : Team {
         const auto sum = outputs.sum<TO_THIN>(mail);
         multiply<false>(sum, layer, at(layer + 1));
         warp_arrives(*barriers.ready);
-        update_bias(layer + 1);
+        outputs.update_bias(layer + 1, at(layer + 1), rate);
+        if (TO_THIN == is_thin(1) && layer == 1 && step + 1 < steps) multiply_images();
         if (!TO_THIN && layer == DEPTH - 1) head.update(rate);
         outputs.add_up<false>(sum, layer);
         await_updates();
@@ -303,7 +350,7 @@ class Takers : Team {
     const unsigned short* const images;
     uint4* const mail;
     const int team;
-    int phases = 0;
+    int phases = 0, step = 0;
     OwnOutputs outputs;
     Head head;
 };

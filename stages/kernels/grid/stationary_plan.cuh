@@ -67,7 +67,7 @@ __host__ __device__ constexpr int activations_at(int activations) {
 }
 constexpr int LAST_WEIGHTS_AT = activations_at(DEPTH) + bytes_of(DEPTH);
 constexpr int DLOGITS_AT = LAST_WEIGHTS_AT + LAST_UNITS * CLASS_ROWS * 2;
-constexpr int LOGITS_AT = DLOGITS_AT + CLASS_ROWS * ROWS * 2;
+constexpr int LOGITS_AT = DLOGITS_AT + CLASS_ROWS * ROWS * 2;  // later in a step: products of its images and the next ones
 constexpr int BIASES_AT = LOGITS_AT + TEAM_THREADS * 8 * 4;
 constexpr int LAST_BIAS_AT = BIASES_AT + DEPTH * OWN_OUTPUTS * 4;
 constexpr int MASKS_AT = LAST_BIAS_AT + CLASS_ROWS * 4;  // a byte for each unit of 16 bytes

@@ -121,7 +121,7 @@ def test_overlapping_kernels_count_once_in_the_parts() -> None:
     assert profile.busy_share == 1
     assert [kernel.place for kernel in profile.kernels] == [0, 1, 2]
     assert profile.overlap_us == sum(kernel.us_per_step for kernel in profile.kernels) - 12
-    assert "overlap by 22.5 us" in overlap(profile)
+    assert "add up to 22.5 us more" in overlap(profile)
     bars, length_us = excerpt(trace, 2)
     assert len(bars) > len(names)
     assert all(bar.duration_us >= 0 and bar.start_us + bar.duration_us <= length_us for bar in bars)

@@ -49,7 +49,6 @@ RunNames = Annotated[tuple[RunName, ...], Meta(description="the name of a file o
 Format = Annotated[Literal["text", "markdown", "json", "csv"], Meta(description="text, markdown, json or csv")]
 GpuName = Annotated[Text, Meta(description="the name of a GPU, such as H200")]
 STEP_TIME = "a step's time from 20us to 10s, with its unit, such as 450us or 20ms"
-STEP_TIME = "a step's time from 20us to 10s, with its unit, such as 450us or 20ms"
 StepTime = Annotated[float, read_by(_read_us, STEP_TIME, ge=20, le=1e7)]
 Share = Annotated[float, Meta(ge=0, lt=1, description="a number from 0 to below 1, such as 0.1")]
 OPTIMIZERS = (

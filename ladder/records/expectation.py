@@ -57,7 +57,9 @@ class OwnModelRun(msgspec.Struct, frozen=True):
     epochs: int
     prepare_s: float  # until its first step had run
     times: float  # as fast as the usual loop, over these epochs and this preparation
-    step_times: float | None  # the same of a step, over the usual loop with its data on the device
+    loop_us: float  # a step of the usual loop
+    resident_us: float | None  # the same with its data on the device
+    graph_us: float
 
 
 class Outlooks(msgspec.Struct, frozen=True, kw_only=True):

@@ -179,7 +179,7 @@ def _own_model(name: str) -> OwnModelRun | None:
     run = torch_run.load(ROOT / path)
     recipe, eager, resident = run.recipe(), run.rung("eager"), run.rung("resident")
     graph = run.rung(recipe.rung) if recipe else None
-    if not (recipe and eager and graph and eager.is_timed and graph.step_us and "step-graph" in graph.changes):
+    if not (recipe and eager and graph and eager.step_us and graph.step_us and "step-graph" in graph.changes):
         return None
     model = run.model
     return OwnModelRun(
@@ -193,7 +193,9 @@ def _own_model(name: str) -> OwnModelRun | None:
         epochs=recipe.epochs,
         prepare_s=graph.first_step_s,
         times=eager.training_s(recipe.steps) / graph.training_s(recipe.steps),
-        step_times=resident.step_us / graph.step_us if resident and resident.step_us else None,
+        loop_us=eager.step_us,
+        resident_us=resident.step_us if resident else None,
+        graph_us=graph.step_us,
     )
 
 
@@ -202,7 +204,11 @@ def _named(inputs: int, hidden: Iterable[int], classes: int) -> str:
 
 
 def _paced(rows: Sequence[Outlook], eager_us: float, scaled: Set[str]) -> list[Outlook]:
-    """The same with an eager step that the user measured: what is `scaled` takes as many times as long."""
+    """The same with an eager step that the user measured: what is `scaled` takes as many times as long.
+
+    Compiled steps take no less than in a graph, which launches them without the host.
+    """
+    graph = next((row for row in rows if row.name == "torch-graph-amp"), None)
     times = {row.name: eager_us / row.us for row in rows if row.name == "torch-eager"}.get("torch-eager", 1.0)
 
     def paced(row: Outlook) -> Outlook:
@@ -211,7 +217,9 @@ def _paced(rows: Sequence[Outlook], eager_us: float, scaled: Set[str]) -> list[O
             return msgspec.structs.replace(row, **same)
         if row.name not in scaled:
             return row
-        ends = {name: getattr(row, name) * times for name in ("us", "low_us", "high_us")}
+        ends = {
+            name: max(getattr(row, name) * times, getattr(graph, name, 0.0)) for name in ("us", "low_us", "high_us")
+        }
         return msgspec.structs.replace(row, **ends, carried_us=[us * times for us in row.carried_us])
 
     return [paced(row) for row in rows]

@@ -189,13 +189,13 @@ def _of_own_model(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         epochs, took = numbers.count(outlooks.epochs, "epoch"), numbers.duration(training_s(eager, outlooks))
         first = f"try {GRAPH} first" if _is_launching(stages, outlooks) else "time a faster way first"
         worth = (
-            f"A change saves seconds at most; if you train often, {first}"
+            f"{'A change saves seconds at most; i' if outlooks.own_eager else 'I'}f you train often, {first}"
             if is_short
             else f"{first[0].upper()}{first[1:]}"
         )
         added = numbers.listing([*outlooks.ignored, "a DataLoader"])
         counted = f" ({training_range(eager, outlooks)}: plain SGD, data on the device; {added} add to it)"
-        about = f"about {took}" if outlooks.own_eager else f"at least about {took}{counted}"
+        about = f"about {took}" if outlooks.own_eager else f"about {took} or more{counted}"
         yield f"In eager PyTorch {epochs} {'takes' if outlooks.epochs == 1 else 'take'} {about}. {worth}."
     yield from _of_recorded(outlooks.own_model)
     yield from filter(None, [_of_host(stages, outlooks)])
@@ -216,18 +216,15 @@ def _of_recorded(run: OwnModelRun | None) -> Iterator[str]:
     """What one CUDA graph per step gained a recorded PyTorch model, and how to have the same of one's own."""
     if run is None:
         return
-    of_step = ""
-    if run.step_times is not None:
-        of_step = (
-            f"; a step was {numbers.ratio(run.step_times)} as fast as with data on the device, as rows here have it"
-        )
+    resident = f", {numbers.microseconds(run.resident_us)} with data on the device" if run.resident_us else ""
     kind = f"{run.optimizer}{', dropout' * run.has_dropout}"
     yield (
         f"One CUDA graph per step compiles nothing, and has no row here. Recorded with `{run.name}` ({kind}, "
         f"{numbers.count(run.parameters, 'parameter')}, batch {run.batch_size:,}), on an {run.gpu} with a slow host: "
         f"{numbers.count(run.epochs, 'epoch')} were {numbers.ratio(run.times)} as fast as by the usual loop "
-        f"(DataLoader, .item()), preparation of {numbers.duration(run.prepare_s)} included{of_step} ({run.path}). On a "
-        f"faster host, or with a larger network, expect less."
+        f"(DataLoader, .item()), preparation of {numbers.duration(run.prepare_s)} included. A step of that loop took "
+        f"{numbers.microseconds(run.loop_us)} us{resident}, and {numbers.microseconds(run.graph_us)} in the graph "
+        f"({run.path}): where yours takes less already, expect less."
     )
     yield (
         f"`python run_ladder.py torch --example {run.name} > my_model.py` writes a file: replace its model and data; "
@@ -246,7 +243,7 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         return
     totals = {name: whole(stages[name], outlooks) for name in REFERENCES if name in stages}
     took = f"{numbers.count(outlooks.epochs, 'epoch')} should take {_took(eager, outlooks)} in eager PyTorch"
-    is_short, is_launching = training_s(eager, outlooks) < SHORT_S, _is_launching(stages, outlooks)
+    is_short, is_launching = _range(totals[eager.name])[1] / 1e6 < SHORT_S, _is_launching(stages, outlooks)
     recorded = list(_of_recorded(outlooks.own_model)) if is_launching else []
     first = f"try {GRAPH} first" * is_launching
     sure = {name: total for name, total in totals.items() if gain(totals[eager.name], total).is_sure}

@@ -69,9 +69,21 @@ def small(**changes: float) -> list[Outlook]:
 
 
 RECORDED = OwnModelRun(
-    "results/tabular", "tabular", "H200", "AdamW", True, 83_713, 256, 30, prepare_s=0.3, times=24.1, step_times=18.2
+    "results/tabular",
+    "tabular",
+    "H200",
+    "AdamW",
+    True,
+    83_713,
+    256,
+    30,
+    prepare_s=0.3,
+    times=24.1,
+    loop_us=4665,
+    resident_us=2546,
+    graph_us=140,
 )
-PLAIN = replace(RECORDED, name="mlp", optimizer="SGD", has_dropout=False, step_times=None)
+PLAIN = replace(RECORDED, name="mlp", optimizer="SGD", has_dropout=False, resident_us=None)
 GRID, GRID_BF16 = one("persistent-grid", 11.0, 1.14), one("grid-bf16", 9.7, 1.27, "bfloat16")
 
 

@@ -90,9 +90,7 @@ def _rate(case: Case) -> str:
     if busy_us <= 0:
         return ""
     rate, most = case.run.problem.product_operations / busy_us / 1e6, case.limit(f"gemm_{precision}")
-    share = (
-        f", {numbers.share(rate / most.median)} of the highest {numbers.precision(precision)} rate here" if most else ""
-    )
+    share = f", {numbers.share(rate / most.median)} of {numbers.precision(precision)}'s measured peak" if most else ""
     return f" at {rate:.3g} TFLOP/s{share if most and rate <= most.median else ''}"
 
 

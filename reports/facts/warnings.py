@@ -76,11 +76,12 @@ def _row_notices(results: Results) -> Iterable[Notice]:
         for why, names in grouped(named).items():
             yield Notice(f"{numbers.listing(names)} {status}: {why}")
     left_out = (
-        (f"{_unjudged(check.what)}: {check.note[0].lower()}{check.note[1:]}", stage.name)
+        (f"{_unjudged(whats)}: {note[0].lower()}{note[1:]}", stage.name)
         for stage in results.stages
         if stage.status == "passed"
-        for check in stage.checks
-        if not check.judged and not check.is_not_made
+        for note, whats in grouped(
+            (check.note, check.what) for check in stage.checks if not check.judged and not check.is_not_made
+        ).items()
     )
     for why, names in grouped(left_out).items():
         yield Notice(f"{numbers.listing(names)} passed, but {why}.")
@@ -90,11 +91,12 @@ def _row_notices(results: Results) -> Iterable[Notice]:
         yield Notice(f"{numbers.listing(names)} crashed once and continued with --resume: {why}")
 
 
-def _unjudged(what: str) -> str:
-    """The end of a sentence on a check that was not judged: what nobody could see."""
-    if what.startswith("judged run, shorter"):
+def _unjudged(whats: Sequence[str]) -> str:
+    """The end of a sentence on checks that were not judged, for one reason: what nobody could see."""
+    if whats[0].startswith("judged run, shorter"):
         return "could not be checked for a judged run that is suspiciously short"
-    return f'without the check "{what.removesuffix(" by")}"'
+    names = numbers.listing(f'"{what.removesuffix(" by")}"' for what in whats)
+    return f"without the check{'s' * (len(whats) > 1)} {names}"
 
 
 def not_made_in_words(results: Results) -> Iterable[str]:
@@ -137,11 +139,11 @@ def _shortened_notices(results: Results) -> Iterable[Notice]:
     settings, timed = results.settings, _timed(results)
     asked = numbers.count(settings.rounds * settings.repeats, "run")
     shortened = grouped((measured_runs(timing), stage.name) for stage, timing in timed if timing.shortened)
-    for runs, names in shortened.items():
+    if shortened:
+        told = "; ".join(f"{numbers.listing(names)} over {runs}" for runs, names in shortened.items())
         yield Notice(
-            f"{numbers.listing(names)} {'was' if len(names) == 1 else 'were'} measured over {runs} instead of {asked} "
-            f"of {numbers.count(results.problem.epochs, 'epoch')}, to stay within "
-            f"{numbers.duration(settings.budget_s)} a stage (--budget)."
+            f"To stay within {numbers.duration(settings.budget_s)} a stage (--budget), not all were measured over "
+            f"{asked} of {numbers.count(results.problem.epochs, 'epoch')}: {told}."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.run import save
+from ladder.records.run import load, save
 from ladder.study.study_file import read_study
 from ladder.study.study_session import options_at
 from stages.registry import load_all
@@ -31,6 +32,7 @@ class Tree:
         self.root, self.gpu, self.log = root, "NVIDIA H200", list[str]()
         self.problem = RUN.problem
         self.bad: dict[str, int] = {}  # the exit status by the last word of a command
+        self.commit = "1"
         (root / "tools").mkdir()
         shutil.copy(record.ROOT / record.NETWORKS, root / "tools")
         (root / "experiments").mkdir()
@@ -38,17 +40,20 @@ class Tree:
             (root / "experiments" / f"{name}.toml").write_text(STUDY)
         for old in ("logistic", "studies/depth"):
             (root / "results/reference/h200" / old / "old").mkdir(parents=True)
-        monkeypatch.setattr(subprocess, "call", self.call)
+        monkeypatch.setattr(record, "_ladder", self.ladder)
+        monkeypatch.setattr(subprocess, "call", lambda *_, **__: self.end_of("tests"))
+        monkeypatch.setattr(record, "git_state", lambda _: (self.commit, False))
         self.visible(monkeypatch, 1)
 
     def visible(self, monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
         monkeypatch.setattr(record, "devices", lambda: [None] * gpus)
 
-    def call(self, command: list[str], cwd: Path, env: Mapping[str, str] | None = None, **_: object) -> int:
-        assert cwd == self.root
-        words = command[2:] if command[1] == "run_ladder.py" else ["tests"]
+    def end_of(self, command: str) -> int:
+        self.log.append(command.replace(f"{self.root}/", ""))
+        return next((status for part, status in self.bad.items() if part in self.log[-1]), 0)
+
+    def ladder(self, cwd: Path, *words: str, env: Mapping[str, str] | None = None, **_: object) -> int:
         on = [f"on GPU {env['CUDA_VISIBLE_DEVICES']}"] if env else []
-        self.log.append(" ".join([*words, *on]).replace(f"{self.root}/", ""))
         if words[0] == "study":
             folder = cwd / words[words.index("--out" if "--out" in words else "--resume") + 1]
             points = words[words.index("--points") + 1].split(",") if "--points" in words else ["run"]
@@ -60,7 +65,7 @@ class Tree:
                 save(run, folder / point / "results.json")
             (folder / "jobs").mkdir(exist_ok=True)
             (folder / "study.json").touch()
-        return next((status for part, status in self.bad.items() if part in self.log[-1]), 0)
+        return self.end_of(" ".join([*words, *on]))
 
     def kept(self, gpu: str = "h200") -> set[str]:
         folder = self.root / "results/reference" / gpu
@@ -83,10 +88,10 @@ def test_it_names_what_to_commit(tree: Tree, capsys: pytest.CaptureFixture[str])
 
 def test_every_network_is_measured_before_the_first_record_is_replaced(tree: Tree) -> None:
     assert record.main([], tree.root) == 0
-    points = "hidden-none,hidden-256,hidden-128-128-128"
+    begin, points = "study tools/networks.toml --out runs/record/networks", ("hidden-none", *record.DEFAULT[1:])
     assert tree.log == [
         "tests",
-        f"study tools/networks.toml --out runs/record/networks --tune-references --points {points}",
+        *(f"{begin}/{name} --tune-references --points {p}" for name, p in zip(record.DEFAULT, points, strict=True)),
         *(f"report results/reference/h200/{name}" for name in record.DEFAULT),
     ]
     assert tree.kept() == {f"{name}/results.json.gz" for name in record.DEFAULT} | {"studies/depth/old"}
@@ -104,28 +109,39 @@ def test_every_study_replaces_its_record_the_longest_first(tree: Tree) -> None:
     assert "studies/depth/old" not in tree.kept()
 
 
-def test_what_is_oldest_is_recorded_as_far_as_the_time_suffices(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for place, day, seconds in (("logistic", 3, 50.0), ("studies/depth/run", 1, 30.0), ("studies/size/run", 2, 40.0)):
+def test_what_is_oldest_is_recorded_first(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, day in (("logistic", 3), ("studies/depth/run", 1), ("studies/size/run", 2)):
         (tree.root / "results/reference/h200" / place).mkdir(parents=True, exist_ok=True)
-        run = replace(RUN, created=f"2026-11-0{day}", seconds=seconds)
-        save(run, tree.root / "results/reference/h200" / place / "results.json")
+        save(replace(RUN, created=f"2026-11-0{day}"), tree.root / "results/reference/h200" / place / "results.json")
     monkeypatch.setattr(record, "devices", lambda: [SimpleNamespace(name="NVIDIA H200")])
+    monkeypatch.setattr(record, "KNOWN", ("hidden-256", "logistic"))
+    assert record.main(["all", "--within", "60", "--rounds", "1"], tree.root) == 0
+    asked = [line for line in tree.log if line.startswith("study")]
+    assert [Path(line.split()[3]).stem for line in asked] == ["hidden-256", "logistic", "depth", "size"]
+    assert all(line.endswith("--rounds 1") for line in asked)
+
+
+def test_the_plan_has_what_the_records_took_and_the_pace_of_those_measured_anew(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(record, "KNOWN", ("logistic",))
-    for within, names in ((69, ["depth"]), (70, ["depth", "size"]), (0, ["logistic"])):
-        tree.log.clear()
-        assert record.main(["all", "--within", str(within), "--rounds", "1"], tree.root) == 0
-        asked = [line for line in tree.log if line.startswith("study")]
-        assert [Path(line.split()[1]).stem.replace("networks", "logistic") for line in asked] == names
-        assert all(line.endswith("--rounds 1") for line in asked)
-        for name in names:  # as if recorded now
-            folder = tree.root / "results/reference/h200" / (f"studies/{name}/run" if name != "logistic" else name)
-            (folder / "results.json.gz").unlink()
-            created = "2026-11-04" if within > 69 else "2026-11-01"
-            save(replace(RUN, created=created, seconds=30.0), folder / "results.json")
-    assert record.main(["all", "--within", "soon"], tree.root) == 2
-    assert "record: --within soon: takes seconds\n" in capsys.readouterr().err
+    slow = [replace(stage, compiled_s=7.0) for stage in RUN.stages[:1]] + RUN.stages[1:]
+    for place in ("logistic", "studies/depth/run"):
+        (folder := tree.root / "results/reference/h200" / place).mkdir(parents=True, exist_ok=True)
+        save(
+            replace(RUN, seconds=100.0, stages=slow, took_s={"compiling": 1.0} if "depth" in place else {}),
+            folder / "results.json",
+        )
+    known = {kept.name: kept.seconds for kept in record.kept_records(tree.root, "h200")}
+    assert known["logistic"] == known["depth"] + 7 > 7
+    tree.bad = {"depth": 130}
+    monkeypatch.setattr(record, "load", lambda folder: replace(load(folder), seconds=10.0))
+    assert record.main(["logistic", "depth"], tree.root) == 130
+    monkeypatch.undo()
+    monkeypatch.setattr(record, "KNOWN", ("logistic",))
+    rows = {line.split()[1]: int(line.split()[7]) for line in record.plan(tree.root, "h200")[2:]}
+    taken = load(tree.root / "runs/record/networks/logistic/hidden-none").seconds or 0.0
+    assert rows == {"logistic": round(taken), "depth": round(known["depth"] * taken / known["logistic"])}
 
 
 def test_the_document_has_the_plan_s_seconds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,6 +209,40 @@ def test_an_interrupted_recording_replaces_nothing_and_continues(tree: Tree, sta
     tree.bad = {}
     assert record.main(["studies"], tree.root) == 0
     assert tree.log[-1] == "study --resume runs/record/size"
+    assert sum("depth" in line for line in tree.log) == 1  # it had ended
+    tree.bad = {"size": status}
+    assert record.main(["studies"], tree.root) == status
+    tree.commit = "2"  # another commit asks the study itself, which refuses
+    record.main(["depth"], tree.root)
+    assert tree.log[-1] == "study --resume runs/record/depth"
+
+
+def test_what_has_ended_is_kept_without_a_gpu_and_tests_pass_once_a_commit(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.bad = {"size": 130}
+    assert record.main(["logistic", "studies"], tree.root) == 130
+    assert record.main(["logistic", "size"], tree.root) == 130
+    assert tree.log.count("tests") == 1
+    tree.visible(monkeypatch, 0)
+    assert record.main(["logistic", "depth"], tree.root) == 0
+    assert {"logistic/results.json.gz", "studies/depth/study.json"} <= tree.kept()
+    assert record.main(["studies"], tree.root) == 2
+    tree.visible(monkeypatch, 1)
+    tree.commit = "2"
+    record.main(["logistic"], tree.root)
+    assert tree.log.count("tests") == 2
+
+
+def test_a_command_is_interrupted_once_the_time_is_up(tmp_path: Path) -> None:
+    script = "import sys, time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    sys.exit(130)"
+    (tmp_path / "run_ladder.py").write_text(script)
+    began = time.monotonic()
+    assert record._ladder(tmp_path, until=began + 2) == 130
+    assert record._ladder(tmp_path, until=began) == 130
+    assert time.monotonic() - began < 30
+    (tmp_path / "run_ladder.py").write_text("import os\nos.kill(os.getpid(), 9)")
+    assert record._ladder(tmp_path) == 137
 
 
 def test_a_stage_that_fails_is_recorded_and_a_failed_test_ends_it(tree: Tree) -> None:
@@ -210,7 +260,7 @@ def test_what_cannot_be_recorded_is_refused(
     assert record.main(["logistic", "hidden-9"], tree.root) == 2
     tree.visible(monkeypatch, 0)
     assert record.main([], tree.root) == 2
-    said = "record: there is no network or study hidden-9\n"
+    said = "record: there is no network, study or model hidden-9\n"
     said += "record: no NVIDIA GPU here; `python -m tools.record cpu` records the CPU\n"
     assert (capsys.readouterr().err, tree.log) == (said, [])
 

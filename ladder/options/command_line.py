@@ -424,7 +424,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("study experiments/hidden-size.toml", "study --vary hidden=64,256,1024 --stages ladder"),
         _study,
-        (("--in-job", "PID", ""),),
+        (*_hidden("study"), ("--in-job", "PID", "")),
     ),
     "torch": FrontDoor(
         "run the ladder over a PyTorch model of your own",

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
+from ladder.options.parsers import parse
 from ladder.records.run import load, save
 from ladder.study.study_file import read_study
 from ladder.study.study_session import options_at
@@ -22,6 +23,7 @@ from tests.reports.sample import unprofiled_results
 from tools import record
 
 RUN = unprofiled_results()
+MODEL = record.Recording(Path("examples/torch/mlp.py"), Path("runs/2"))
 STUDY = 'stages = ["numpy", "naive"]'
 
 
@@ -270,6 +272,8 @@ def test_every_network_there_is_can_be_measured() -> None:
     assert [point.name for point in study.points] == [record.POINTS.get(name, name) for name in record.KNOWN]
     for point in study.points:
         assert options_at(point, load_all()).stages
+    for recording in (record.Recording(record.NETWORKS, Path("runs/1"), ("logistic",)), MODEL):
+        parse(recording.words(record.ROOT))  # the program has all of its options
     of_a_cpu = read_study(record.ROOT / record.CPU_NETWORKS, "", "")
     assert [point.name for point in of_a_cpu.points] == [record.POINTS.get(name, name) for name in record.DEFAULT]
 

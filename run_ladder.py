@@ -1,6 +1,6 @@
 """The front door of the optimisation ladder: parse the command line, dispatch, return an exit code.
 
-The only file that knows both the harness and the reports. Commands import late. Shells ask it: PYTHON_ARGCOMPLETE_OK.
+The only file that knows both the harness and the reports. Commands import late.
 """
 
 from __future__ import annotations

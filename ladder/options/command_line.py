@@ -3,65 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from common.errors import UsageError
-from common.vocabulary import CONTENDERS, GROUPS
 from ladder.options import commands
 from ladder.options.commands import Command
 from ladder.options.run_options import FilePath, NotAllowedError, RunOptions, converted, option_types
-from ladder.records.jobs import Engine
-from ladder.records.profile import Tool
-
-
-def complete(parser: Callable[[], argparse.ArgumentParser]) -> None:
-    """Answer the shell and end the process; if no one asked, return."""
-    import argcomplete
-
-    whole = parser()
-    for action in whole._actions:  # options without a command belong to `run`
-        if isinstance(action, argparse._SubParsersAction):
-            run = action.choices["run"]
-            for option in run._actions:
-                if option.option_strings and not set(option.option_strings) & set(whole._option_string_actions):
-                    whole._add_action(option)
-            break
-    argcomplete.autocomplete(whole)
-
-
-def _stages() -> list[str]:
-    from stages.registry import load_all  # late: the stages import NumPy
-
-    return list(load_all())
-
-
-def _stage_words() -> list[str]:
-    return [*GROUPS, CONTENDERS, *_stages()]
-
-
-def _rungs() -> list[str]:
-    from stages.torch.registry import RUNGS
-
-    return ["all", *RUNGS]
-
-
-def _tools() -> list[str]:
-    return [*get_args(Tool), "auto", "none"]
-
-
-def completer(words: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
-    """What completes the last word of a list: `naive,cu` becomes `naive,cublas`, `naive..cu` a range."""
-
-    def completed(prefix: str, **_: object) -> list[str]:
-        begin = max(prefix.rfind(","), prefix.rfind("..") + 1 if ".." in prefix else -1) + 1
-        return [f"{prefix[:begin]}{word}" for word in words() if word.startswith(prefix[begin:])]
-
-    return completed
-
 
 Given = dict[str, Any]
 """The options on the command line, by their fields' names, as text."""
@@ -149,11 +100,6 @@ def _hidden(command: str) -> tuple[Option, ...]:
 ARGUMENTS = {  # positional
     "path": "PATH", "folder": "FOLDER", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE", "model": "MODEL",
 }  # fmt: skip
-WORDS: dict[str, Callable[[], Iterable[str]]] = {  # that complete an option or its value; other values are files
-    "--stages": _stage_words, "--nsys-stages": _stage_words, "STAGE": _stages, "--profile": _tools, "--tool": _tools,
-    "--format": lambda: ("text", "markdown", "json"), "--on": lambda: get_args(Engine), "RUNG,A..B": _rungs,
-    "EXAMPLE": lambda: get_args(get_args(commands.Example)[0]),
-}  # fmt: skip
 BRIEFLY = {"rounds": "1", "repeats": "1", "profile": "auto"}  # where `profile` differs from `run`
 
 
@@ -183,21 +129,19 @@ def _add(parser: Any, name: str, value: str | None, text: str) -> None:
     """Add an option; its value stays text, which `converted` reads."""
     text = text.replace("%", "%%")
     if name == "RUN":
-        action = parser.add_argument("runs", metavar=name, nargs="+", help=text)
+        parser.add_argument("runs", metavar=name, nargs="+", help=text)
     elif not name.startswith("-"):
         optional = name.startswith("[")
-        action = parser.add_argument(
+        parser.add_argument(
             name.strip("[]").lower(), metavar=name.strip("[]"), nargs="?" if optional else None, help=text
         )
     elif value is None:
-        action = parser.add_argument(name, action="store_true", help=text)
+        parser.add_argument(name, action="store_true", help=text)
     elif name == "--tool":
-        action = parser.add_argument(name, dest="profile", metavar=value, help=text)
+        parser.add_argument(name, dest="profile", metavar=value, help=text)
     else:
         repeats = "append" if name in ("--stage-file", "--slurm", "--vary") else "store"
-        action = parser.add_argument(name, metavar=value, action=repeats, help=text)
-    if words := WORDS.get(value or "", WORDS.get(name)):
-        action.completer = completer(words)
+        parser.add_argument(name, metavar=value, action=repeats, help=text)
 
 
 def _run(given: Given) -> Command:

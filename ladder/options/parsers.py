@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import difflib
 import itertools
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from common.errors import UsageError
-from ladder.options.command_line import COMMANDS, complete
+from ladder.options.command_line import COMMANDS
 from ladder.options.commands import Command
 
 PROGRAM = "run_ladder.py"
@@ -80,8 +79,6 @@ def parse(argv: Sequence[str]) -> Command:
 
     Raises UsageError for words that are none, with the nearest ones.
     """
-    if "_ARGCOMPLETE" in os.environ:  # the shell asks for words, and the process ends here
-        complete(parser)
     first = argv[0] if argv else "--stages"
     if first not in COMMANDS and not first.startswith("-"):
         near = difflib.get_close_matches(first, COMMANDS, n=1)

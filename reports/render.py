@@ -16,7 +16,7 @@ from ladder.records.run import Results, load
 from ladder.records.sources import sources_of
 from ladder.records.study import INDEX
 from ladder.records.torch_run import TorchResults, has_record
-from reports.compare.run_lookup import nearest_recorded, newest_run, recorded_like
+from reports.compare.run_lookup import nearest_recorded, newest_run
 from reports.explorer import browser
 from reports.explorer.page import render
 from reports.explorer.study_page import render_study_page
@@ -48,7 +48,7 @@ FILES_OF_STUDY = re.compile(r"(ladder|curves|step_time|ablation)(-.+)?\.svg|(cur
 def render_all(results: Results, folder: Path, reference: Path | None = None) -> None:
     """Write `report.md`, `report.html` and `figures/*.svg` into the folder; OSError if it is not writable.
 
-    `reference` holds the recorded runs, one of which the page compares this run with.
+    `reference` holds the recorded runs, one of which the page of a run without a GPU names.
     """
     drawn = drawings(results)
     _write_figures({name: draw().svg() for name, draw in drawn.items()}, folder, FILES_OF_RUN)
@@ -57,10 +57,9 @@ def render_all(results: Results, folder: Path, reference: Path | None = None) ->
 
 
 def _page(results: Results, folder: Path, reference: Path | None) -> str:
-    recorded = recorded_like(results, reference) if reference else None
     nearest = nearest_recorded(results, reference) if reference else None
     example = nearest[0].relative_to(reference.parents[1]).as_posix() if nearest and reference else ""
-    return render(results, sources_of(results, folder), recorded, example)
+    return render(results, sources_of(results, folder), example)
 
 
 def render_study(folder: Path) -> StudyResults:

@@ -12,7 +12,7 @@ from ladder.records.run import ProblemRecord, Results, ResultsError, all_results
 from ladder.records.study import INDEX
 from reports.facts.baselines import fastest
 from reports.facts.predictions import judge
-from reports.facts.provenance import gpu_name, machine_name
+from reports.facts.provenance import gpu_name
 from reports.facts.run_differences import cannot_compare
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.two_runs import CannotCompareError
@@ -82,22 +82,6 @@ def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:
         raise CannotCompareError(f"{name}: no such recorded run; there are {recorded or 'none'}; name others by folder")
     runs = [(f"{PREFIX}{folder.parent.name}/{folder.name}", load(folder)) for folder in wanted]
     return sorted(runs, key=lambda run: len(run[1].problem.hidden))
-
-
-def recorded_like(results: Results, reference: Path) -> Results | None:
-    """Another recorded run of the same problem: of the same machine, else of any GPU for one that had a GPU.
-
-    A run without a GPU gets one without a GPU; None if there is no such run. Unreadable files are passed over.
-    """
-    recorded = list[Results]()
-    for folder in _recorded(reference):
-        with suppress(ResultsError):
-            other = load_once(results_in(folder))
-            is_alike = bool(gpu_name(other)) == bool(gpu_name(results))
-            if is_alike and other.created != results.created and not cannot_compare(results, other):
-                recorded.append(other)
-    own = machine_name(results)
-    return next((other for other in recorded if machine_name(other) == own), recorded[0] if recorded else None)
 
 
 def nearest_recorded(results: Results, reference: Path) -> tuple[Path, Results] | None:

@@ -263,87 +263,6 @@
     });
   }
 
-  // ---------------------------------------------------------------- two runs
-  function showRuns() {
-    const view = shown(data.views.runs);
-    const tell = (text) => { find(".told", view).textContent = text; };
-    const take = async (file) => {
-      try {
-        compare(view, runOf(JSON.parse(await file.text())), file.name);
-      } catch (error) {
-        tell(`${file.name}: not a results.json of this program; choose another file`);
-        find(".told", view).classList.add("broken");
-        find("table", view).hidden = find(".note", view).hidden = true; // it is of the file before
-      }
-    };
-    find("input[type=file]", view).addEventListener("change", (event) => {
-      if (event.target.files[0]) take(event.target.files[0]);
-    });
-    const place = find(".drop", view);
-    place.addEventListener("dragover", (event) => { event.preventDefault(); place.classList.add("over"); });
-    place.addEventListener("dragleave", () => place.classList.remove("over"));
-    place.addEventListener("drop", (event) => {
-      event.preventDefault();
-      place.classList.remove("over");
-      if (event.dataTransfer.files[0]) take(event.dataTransfer.files[0]);
-    });
-    const recorded = find("[data-recorded]", view);
-    if (data.recorded) {
-      recorded.hidden = false;
-      recorded.textContent = `Compare with the recorded run of ${data.recorded.machine}`;
-      const show = () => compare(view, data.recorded, "The recorded run");
-      recorded.addEventListener("click", show);
-      show(); // rather than an empty table
-    } else tell("No other run of this problem is recorded here. Choose one of your own: the results.json in its folder.");
-    return "Two runs";
-  }
-
-  function runOf(results) { // of results.json, as `data.run` has it
-    const problem = results.problem;
-    return {
-      heading: `${[problem.inputs, ...problem.hidden, problem.classes].join("-")}, batch ${problem.batch_size}`,
-      origin: `${results.environment?.gpu?.name || "no GPU"}, recorded ${String(results.created).slice(0, 10)}`,
-      problem: [[problem.inputs, ...problem.hidden, problem.classes].join("-"), problem.batch_size, problem.dataset,
-                problem.max_steps ?? null, problem.validate_every ?? 0],
-      stages: results.stages.map((stage) => {
-        const timing = stage.status === "passed" ? stage.timing : null;
-        return {
-          name: String(stage.name), shown: String(stage.name), status: String(stage.status),
-          us: timing && timing.epoch_s.median / timing.steps_per_epoch * 1e6,
-        };
-      }),
-    };
-  }
-
-  function compare(view, other, name) {
-    const verdicts = other === data.recorded ? data.verdicts : {}; // the intervals of another file are not known here
-    const told = find(".told", view), table = find("table", view), body = find("tbody", table);
-    const theirs = new Map(other.stages.map((stage) => [stage.name, stage]));
-    const both = data.run.stages.filter((stage) => stage.us && theirs.get(stage.name)?.us);
-    const isSame = JSON.stringify(other.problem) === JSON.stringify(data.run.problem);
-    told.classList.remove("broken");
-    told.textContent = `${name}: ${other.heading}; ${other.origin} ` + (isSame ? "" :
-      "The two runs trained different problems, so their times do not compare. ") +
-      (both.length ? "" : "The two runs have no timed stage in common.");
-    const longest = Math.max(...both.flatMap((stage) => [stage.us, theirs.get(stage.name).us]), 0);
-    body.replaceChildren(...both.map((stage) => {
-      const their = theirs.get(stage.name), row = made("tr"), head = made("th", "", {scope: "row"});
-      head.append(linkTo(stage.name, stage.shown));
-      const bars = made("td", "", {class: "bars", "aria-hidden": "true"});
-      for (const [us, look] of [[stage.us, "own"], [their.us, "their"]]) {
-        const bar = made("span", "", {class: look});
-        bar.style.width = `${Math.max(0.5, Math.log(us / (longest / 2000)) / Math.log(2000) * 100)}%`;
-        bars.append(bar);
-      }
-      const factor = stage.us / their.us;
-      const verdict = isSame && verdicts[stage.name] || "";
-      row.append(head, made("td", digits(stage.us), {class: "n"}), made("td", digits(their.us), {class: "n"}),
-                 made("td", `${digits(factor)}x`, {class: "n"}), bars, made("td", verdict));
-      return row;
-    }));
-    table.hidden = find(".note", view).hidden = !both.length;
-  }
-
   // ---------------------------------------------------------------- trust
   find("#shown").addEventListener("click", (event) => { // a stage's checks in words, below its cells
     const row = event.target.closest("table.trust tbody tr"), button = row && find("button", row);
@@ -410,7 +329,7 @@
     if (location.hash.endsWith(ALL)) showsAlways = true;
     let place = placeAsked();
     try { place = decodeURIComponent(place); } catch { /* a lone % is shown as it is */ }
-    const view = {"/floor": "Floor", "/trust": "Trust", "/runs": "Two runs", "/details": "Details", "/study": study && firstTitle}[place];
+    const view = {"/floor": "Floor", "/trust": "Trust", "/details": "Details", "/study": study && firstTitle}[place];
     const stage = stages.get(place);
     const isLadder = !view && !stage;
     const unknown = find("#unknown");
@@ -428,8 +347,7 @@
     else if (view && isLesson && [...stages.values()].some((one) => !isKnown(one))) {
       title = view;
       shown("").append(made("h1", view), made("p", "This view shows measurements. It opens once every rung is guessed.", {class: "lead"}));
-    } else if (place === "/runs") title = showRuns();
-    else if (view) { title = view; shown(data.views[place.slice(1)] + (place === "/details" ? whole.terms : "")); }
+    } else if (view) { title = view; shown(data.views[place.slice(1)] + (place === "/details" ? whole.terms : "")); }
     document.documentElement.dataset.view = isLadder ? "ladder" : stage ? "rung" : place.slice(1);
     document.title = place === "/study" && view ? view : title ? `${title} - ${data.run.heading}` : isLesson ? `Lesson - ${data.run.heading}` : firstTitle;
     for (const link of all("header nav a")) {

@@ -16,11 +16,10 @@ from reports.explorer.code import lines, shown_code
 from reports.explorer.floor_page import floor_view
 from reports.explorer.rung_page import LEAST_CHANGE, part_bars, rung_html
 from reports.explorer.trust_page import trust_view
-from reports.facts.provenance import COMMIT_DIGITS, gpu_name, machine_name, provenance
-from reports.facts.run_table import ALL_DISTURBED, MARKS, heading, name_of, reason, table_order, title_of
+from reports.facts.provenance import COMMIT_DIGITS, gpu_name, provenance
+from reports.facts.run_table import ALL_DISTURBED, MARKS, heading, name_of, table_order, title_of
 from reports.facts.stage_facts import all_stage_facts
 from reports.facts.times import step_us
-from reports.facts.two_runs import CannotCompareError, Comparison, compare, how_to_read
 from reports.facts.warnings import notices
 from reports.figures.ladder import dots, drawn, headline
 from reports.figures.style import OPERATION_COLOURS
@@ -34,16 +33,13 @@ from reports.writers.page import in_html
 MOST_LINES = 3  # stages without a time that are named beside their reason; more wait for a click
 
 
-def render(
-    results: Results, sources: Sources | None = None, recorded: Results | None = None, example: str = "", home: str = ""
-) -> str:
+def render(results: Results, sources: Sources | None = None, example: str = "", home: str = "") -> str:
     """The whole page as HTML text, the same bytes for the same run.
 
-    `sources` is the code that the run measured. `recorded` is another run of the same problem, to which the view of
-    two runs compares this one. `example` is the folder of a recorded run on a GPU, to name on the page of one without.
-    `home` is the way to the folder of a site's front page, for a page that belongs to a site.
+    `sources` is the code that the run measured. `example` is the folder of a recorded run on a GPU, to name on the page
+    of one without. `home` is the way to the folder of a site's front page, for a page that belongs to a site.
     """
-    data = data_of(results, sources, recorded, example)
+    data = data_of(results, sources, example)
     return skeleton(
         title=f"{_headline(results)} - {heading(results)}",
         provenance=provenance(results),
@@ -67,20 +63,16 @@ def skeleton(data: Mapping[str, Any], *, first_view: str, rungs: str = "", **giv
 
 
 def data_of(
-    results: Results,
-    sources: Sources | None = None,
-    recorded: Results | None = None,
-    example: str = "",
-    *,
-    is_brief: bool = False,
+    results: Results, sources: Sources | None = None, example: str = "", *, is_brief: bool = False
 ) -> dict[str, Any]:
     """Everything that the script shows of a run; a brief one has neither code nor timelines."""
     stages = table_order(results)
     codes = {stage.name: shown_code(stage, results, sources) for stage in stages} if sources is not None else {}
     shown = dict.fromkeys(path for code in codes.values() if code is not None for path in code.files)
     origin = "" if is_brief else _origin(results, sources)
-    compared = comparison(results, recorded)
-    data = script_data(results, recorded) | {
+    data = {
+        "least": LEAST_CHANGE,
+        "run": _run_data(results),
         "ladder": _ladder(results, example, is_brief=is_brief),
         "list": template(
             "rungs.html", stages=[(stage.name, name_of(stage), title_of(stage), stage.group) for stage in stages]
@@ -92,7 +84,6 @@ def data_of(
             "floor": floor_view(results),
             "trust": trust_view(results),
             "details": in_html([Heading("Details", 1), *details(results)]),
-            "runs": template("runs.html", how_to_read=how_to_read(compared) if compared else ""),
         },
     }
     if not is_brief:
@@ -161,35 +152,6 @@ def _precisions(results: Results) -> list[str]:
 DIGITS = 6  # significant digits; times are known to three or four
 
 
-def script_data(results: Results, recorded: Results | None) -> dict[str, Any]:
-    """The run, and the recorded run of the same problem or None, as the script reads them.
-
-    With them the verdicts of `compare` on the two, and the least change that a guess is scored by.
-    """
-    compared = comparison(results, recorded)
-    return {
-        "least": LEAST_CHANGE,
-        "verdicts": {stage.name: stage.words for stage in compared.stages if stage.verdict} if compared else {},
-        "run": _run_data(results),
-        "recorded": _run_data(recorded) if recorded is not None else None,
-    }
-
-
-def comparison(results: Results, recorded: Results | None) -> Comparison | None:
-    """The run against the recorded one; None if they share no timed stage."""
-    try:
-        return compare(recorded, results, ("the recorded run", "this run")) if recorded is not None else None
-    except CannotCompareError:
-        return None
-
-
-def compared_problem(results: Results) -> list[str | int | None]:
-    """What two runs must share for their times to compare."""
-    problem = results.problem
-    several = [problem.networks] if problem.networks > 1 else []
-    return [problem.network, problem.batch_size, problem.dataset, problem.max_steps, problem.validate_every, *several]
-
-
 def spans(results: Results) -> dict[str, list[list[str | float]]]:
     """The bars of every timeline, by stage."""
     return {stage.name: _spans(stage.profile) for stage in results.stages if stage.profile is not None}
@@ -204,14 +166,9 @@ def _spans(profile: Profile) -> list[list[str | float]]:
 
 
 def _run_data(results: Results) -> dict[str, Any]:
-    return {
-        "heading": heading(results),
-        "origin": provenance(results),
-        "machine": machine_name(results),
-        "created": results.created,
-        "problem": compared_problem(results),
-        "stages": [_stage_data(stage) for stage in table_order(results)],
-    }
+    """The run as the script reads it."""
+    stages = [_stage_data(stage) for stage in table_order(results)]
+    return {"heading": heading(results), "created": results.created, "stages": stages}
 
 
 def _stage_data(stage: StageResult) -> dict[str, Any]:
@@ -221,11 +178,5 @@ def _stage_data(stage: StageResult) -> dict[str, Any]:
         "shown": name_of(stage),
         "from": stage.below,
         "reference": stage.group == "reference",
-        "precision": precision_class(stage),
-        "status": stage.status if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
-        "us": _rounded(timed.median) if timed else None,
+        "us": float(f"{timed.median:.{DIGITS}g}") if timed else None,
     }
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.{DIGITS}g}")

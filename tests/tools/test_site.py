@@ -20,7 +20,7 @@ from tests.browser import Open, violations
 from tests.reports import sample
 from tools.site.__main__ import MOST_BYTES, build
 from tools.site.advised import FIRST, said
-from tools.site.documents import REFERENCE, ROOT, Records, index, read
+from tools.site.documents import REFERENCE, ROOT, Records, index
 
 ADDRESS = re.compile(r"""<(?:a|link|img|script|source)\b[^>]*?\s(?:href|src|srcset)="([^"]*)\"""")
 RECORDED = ROOT / REFERENCE
@@ -64,18 +64,6 @@ def test_the_climb_shows_the_recorded_numbers(site: Path) -> None:
     assert naive is not None
     chapter = (site / CHAPTER).read_text(encoding="utf-8")
     assert f"{naive.step_us:.1f} us" in chapter
-
-
-def test_a_run_that_was_recorded_twice_stands_beside_the_other_recording() -> None:
-    records = read(ROOT)
-    run = records.runs["runs/h200-logistic.html"]
-    other = records.beside(run)
-    assert other is not None
-    assert other.problem.network == run.problem.network
-    assert other.created != run.created
-    assert other.problem.seed == run.problem.seed  # of a study of seeds, which is about losses, it would be another
-    timed, again = ({stage.name for stage in one.stages if stage.timing} for one in (run, other))
-    assert len(timed & again) > 5
 
 
 def test_a_chapter_s_link_to_a_rung_leads_to_the_rung_on_the_run_s_page(site: Path, open_page: Open) -> None:

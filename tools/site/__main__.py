@@ -59,7 +59,7 @@ def _write_explorers(records: Records, site: Path) -> None:
         (site / name).mkdir(exist_ok=True)
     for address, results in records.runs.items():
         sources = sources_of(results, records.folders[address])
-        page = render(results, sources, records.beside(results), home="../")
+        page = render(results, sources, home="../")
         (site / address).write_text(page, encoding="utf-8")
     for address, study in records.studies.items():
         (site / address).write_text(render_study_page(study, home="../"), encoding="utf-8")

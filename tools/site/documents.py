@@ -13,7 +13,6 @@ from pathlib import Path
 from ladder.records.exactness import AS_EXACT
 from ladder.records.run import Results, all_results, load
 from ladder.records.study import INDEX
-from reports.explorer.page import compared_problem
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
 from reports.facts.numbers import line
@@ -46,29 +45,6 @@ class Records:
         """The address of the page of a recorded run's or study's file."""
         gpu, name, *rest = record.relative_to(self.root / REFERENCE).parts
         return f"studies/{gpu}-{rest[0]}.html" if name == "studies" else f"runs/{gpu}-{name}.html"
-
-    def beside(self, results: Results) -> Results | None:
-        """The recording to show beside a run: another run of its problem, or a study's point; None without one.
-
-        One of the same machine comes first, then the one that timed most of the run's stages, then the newest. A study
-        of seeds is about losses: its runs are too short for their times to stand beside others.
-        """
-        studies = [study for study in self.studies.values() if "seed" not in study.study.varied]
-        points = [run for study in studies for run in study.runs.values()]
-        alike = [
-            other
-            for other in (*self.runs.values(), *points)
-            if compared_problem(other) == compared_problem(results)
-            and other.created != results.created
-            and _timed(other) & _timed(results)
-        ]
-        own = machine_name(results)
-        order = [(machine_name(run) == own, len(_timed(run) & _timed(results)), run.created) for run in alike]
-        return alike[order.index(max(order))] if alike else None
-
-
-def _timed(results: Results) -> set[str]:
-    return {stage.name for stage in results.stages if step_us(stage) is not None}
 
 
 def read(root: Path) -> Records:

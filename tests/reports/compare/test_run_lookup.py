@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import Results, StageDoc, StageResult, save
-from reports.compare.run_lookup import named_runs, newest_run, recorded_like, run_of, run_to_explain
+from reports.compare.run_lookup import named_runs, newest_run, run_of, run_to_explain
 from reports.facts.two_runs import CannotCompareError
 from reports.report_error import ReportError
 from tests.reports.recorded import run, stage, times
@@ -159,33 +159,6 @@ def test_a_recorded_profile_comes_before_a_recorded_time_on_a_cpu(tmp_path: Path
     for folder, one in ((reference / "a-cpu" / "flat", on_cpu), (reference / "h200" / "flat", on_gpu)):
         assert kept(one, folder) == run_of("torch-eager", runs, reference)[0]
     assert kept(on_cpu, runs / "own") == run_of("torch-eager", runs, reference)[0]
-
-
-def created_like(results: Results, reference: Path) -> str | None:
-    """When the recorded run beside a run was made."""
-    found = recorded_like(results, reference)
-    return found.created if found else None
-
-
-def test_the_recorded_run_beside_a_run_is_another_one_of_its_problem(tmp_path: Path) -> None:
-    first, later = results(), "2026-11-21T10:00:00Z"
-    kept(first, tmp_path / "h200" / "a")
-    kept(replace(first, created=later), tmp_path / "h200" / "b")
-    assert created_like(first, tmp_path) == later
-    assert created_like(replace(first, problem=replace(first.problem, batch_size=7)), tmp_path) is None
-    other = replace(first, environment={"gpu": {"name": "NVIDIA H100"}})
-    for created in ("later", "recorded anew"):
-        kept(replace(other, created=created), tmp_path / "h100" / "a")
-        assert created_like(other, tmp_path) == created
-    assert created_like(first, tmp_path) == later  # of its own GPU, though the other one comes first
-
-
-def test_no_recorded_run_of_the_other_kind_of_device_stands_beside_a_run(tmp_path: Path) -> None:
-    on_cpu = replace(results(), created="cpu", environment={})
-    kept(on_cpu, tmp_path / "cpu" / "cpu" / "logistic")
-    kept(results(), tmp_path / "gpu" / "h200" / "logistic")
-    assert created_like(results(), tmp_path / "cpu") is None
-    assert created_like(on_cpu, tmp_path / "gpu") is None
 
 
 def test_the_newest_run_is_opened_else_a_recorded_one(tmp_path: Path) -> None:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.run import Results, StageDoc, load, save
+from ladder.records.run import Results, StageDoc, load
 from ladder.records.sources import sources_of
 from reports.explorer.page import render
 from reports.facts import numbers
 from reports.facts.stage_facts import all_stage_facts
-from reports.facts.two_runs import compare, how_to_read
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import drawn
 from reports.figures.style import THEME
 from reports.render import render_all
 from reports.writers.html import asset
 from tests.browser import Open, Opened, violations
-from tests.reports import recorded, sample
+from tests.reports import sample
 
 RECORDED = Path("results/reference/h200")
 LARGEST = RECORDED / "hidden-128-128-128"
@@ -30,7 +28,7 @@ MOST_BYTES = 550_000  # of 44 stages, with the code of all
 FIRST_PAINT_MS = 1000
 HOSTILE = "</script><img src=x onerror=document.title='broken'>"
 ENDS = ("median", "min", "max")
-VIEWS = ("#/", "#/floor", "#/runs", "#/trust", "#/details", "#lesson")
+VIEWS = ("#/", "#/floor", "#/trust", "#/details", "#lesson")
 
 
 @pytest.fixture(scope="session")
@@ -266,7 +264,7 @@ def test_every_rung_can_be_reached_by_keyboard(largest: Path, open_page: Open) -
         opened.page.keyboard.press("Tab")
         reached.add(opened.ask("decodeURIComponent((document.activeElement.getAttribute('href') || '').slice(1))"))
     assert reached >= set(names())
-    assert reached >= {"/floor", "/runs", "/trust", "lesson"}
+    assert reached >= {"/floor", "/trust", "lesson"}
     opened.page.focus("#ladder .wide a[data-rung=naive]")
     opened.page.keyboard.press("ArrowDown")
     assert opened.ask("document.activeElement.dataset.rung") == "async"
@@ -325,7 +323,7 @@ def test_a_lesson_hides_every_time_until_its_guess_and_keeps_the_score(largest: 
     assert labels.count("not guessed yet") > 10
     assert " us per step" not in labels.replace(labels.partition(",async")[0], "")
     assert "0 of " in opened.text("#lesson")
-    for place in ("#/floor", "#/trust", "#/runs", "#/details"):
+    for place in ("#/floor", "#/trust", "#/details"):
         opened.go(place)
         assert "opens once every rung is guessed" in opened.text()
     opened.go("#cublas")
@@ -396,7 +394,7 @@ def test_no_style_sheet_gives_a_colour_of_figures_another_value() -> None:
 
 def test_no_view_is_wider_than_the_window(largest: Path, open_page: Open) -> None:
     opened = open_page(largest)
-    for place in (*VIEWS[:4], "#naive", "#persistent-cluster", "#jax-scan"):
+    for place in (*VIEWS[:3], "#naive", "#persistent-cluster", "#jax-scan"):
         opened.go(place)
         if opened.page.is_visible("[data-always]"):
             opened.page.click("[data-always]")
@@ -416,42 +414,6 @@ def test_a_telephone_shows_the_pictures_of_the_ladder_and_of_a_change_without_sc
         assert opened.ask(f"{cut}.map(one => one.scrollWidth <= one.clientWidth)") == [True]
 
 
-@pytest.fixture
-def runs(tmp_path: Path, open_page: Open) -> Opened:
-    """The view of two runs, on the page of the sample run, which was also recorded: there `naive` took longer."""
-    (timing,) = (stage.timing for stage in sample.results().stages if stage.name == "naive")
-    assert timing is not None
-    slower = replace(timing.epoch_s, **{end: getattr(timing.epoch_s, end) * 2 for end in ENDS})
-    recorded = sample.replace_stage(sample.results(), "naive", timing=replace(timing, epoch_s=slower), processes=[])
-    page = tmp_path / "report.html"
-    page.write_text(render(sample.results(), recorded=recorded), encoding="utf-8")
-    return open_page(page, "#/runs")
-
-
-def verdicts(opened: Opened) -> dict[str, str]:
-    """The verdict on each stage, by its name."""
-    rows = [row.split("\t") for row in opened.page.locator("#shown tbody tr").all_inner_texts()]
-    return {cells[0].strip(): cells[-1].strip() for cells in rows}
-
-
-def test_the_recorded_run_stands_beside_this_one(runs: Opened) -> None:
-    assert runs.text("[data-recorded]") == "Compare with the recorded run of NVIDIA H200"
-    runs.page.click("[data-recorded]")
-    assert verdicts(runs)["async"] == "SAME within 0.1%"
-    assert "NVIDIA H200" in runs.text(".told")
-
-
-def test_the_page_gives_the_verdicts_of_compare(tmp_path: Path, open_page: Open) -> None:
-    before, after = recorded.before(), recorded.after()
-    page = tmp_path / "report.html"
-    page.write_text(render(after, recorded=before), encoding="utf-8")
-    opened = open_page(page, "#/runs")
-    found = compare(before, after, ("recorded", "this run"))
-    assert {stage.verdict for stage in found.stages} == {"SLOWER", "FASTER", "SAME", "AMBIGUOUS", None}
-    assert verdicts(opened) == {stage.name: stage.words for stage in found.stages if stage.words}
-    assert how_to_read(found) in opened.text("#shown .note")
-
-
 def test_a_reason_for_a_missing_time_is_whole_on_a_telephone(tmp_path: Path, open_page: Open) -> None:
     why = "Needs a network without hidden layers; this one has three of them. Closest rung here: `persistent-cluster`."
     page = tmp_path / "report.html"
@@ -460,48 +422,6 @@ def test_a_reason_for_a_missing_time_is_whole_on_a_telephone(tmp_path: Path, ope
     box = open_page(page, "#/trust", width=360).page.locator("td.why span").first.bounding_box()
     assert box is not None
     assert box["x"] + box["width"] <= 360
-
-
-def test_another_results_file_can_be_chosen_or_dropped(runs: Opened, tmp_path: Path) -> None:
-    save(sample.replace_stage(sample.results(), "cublas", status="failed"), tmp_path / "results.json")
-    runs.page.set_input_files("input[type=file]", tmp_path / "results.json")
-    runs.page.wait_for_selector("#shown tbody tr")
-    assert "cublas" not in verdicts(runs)
-    assert set(verdicts(runs).values()) == {""}  # the page has no intervals of a file that it never saw
-    assert "run_ladder.py compare" in runs.text("#shown .note")
-    text = msgspec.json.encode(sample.results()).decode()
-    runs.page.evaluate(
-        "text => { const moved = new DataTransfer(); moved.items.add(new File([text], 'dropped.json'));"
-        "document.querySelector('.drop').dispatchEvent(new DragEvent('drop', {dataTransfer: moved})); }",
-        text,
-    )
-    runs.page.wait_for_selector(".told:has-text('dropped.json')")
-    assert "cublas" in verdicts(runs)
-
-
-def test_a_file_that_is_no_result_is_refused_in_a_line(runs: Opened, tmp_path: Path) -> None:
-    for number, text in enumerate(["", "[1]", "null", '{"stages": 1}', '{"problem": {}, "stages": [{}]}']):
-        (tmp_path / f"{number}.json").write_text(text)
-        runs.page.set_input_files("input[type=file]", tmp_path / f"{number}.json")
-        runs.page.wait_for_selector(f".told.broken:has-text('{number}.json: not a results.json of this program')")
-        assert not runs.page.is_visible("#shown table")  # which would be of the file before
-
-
-def test_runs_of_different_problems_get_no_verdict(runs: Opened, tmp_path: Path) -> None:
-    problem = replace(sample.results().problem, batch_size=7)
-    save(replace(sample.results(), problem=problem), tmp_path / "results.json")
-    runs.page.set_input_files("input[type=file]", tmp_path / "results.json")
-    runs.page.wait_for_selector(".told:has-text('their times do not compare')")
-    assert set(verdicts(runs).values()) <= {"", verdicts(runs)["naive"]}
-
-
-def test_a_hostile_results_file_is_shown_as_text(runs: Opened, tmp_path: Path) -> None:
-    run = hostile()
-    problem = replace(run.problem, dataset=sample.results().problem.dataset)
-    save(replace(run, problem=problem), tmp_path / "results.json")
-    runs.page.set_input_files("input[type=file]", tmp_path / "results.json")
-    runs.page.wait_for_selector(".told:has-text('onerror')")
-    assert runs.ask("document.querySelectorAll('img').length") == 0
 
 
 def test_perfetto_gets_the_trace_only_after_a_click_and_its_answer(largest: Path, open_page: Open) -> None:
@@ -550,7 +470,7 @@ def test_the_views_have_no_accessibility_violations(largest: Path, open_page: Op
     found = []
     for theme in ("light", "dark"):
         opened = open_page(largest, theme=theme)
-        for place in (*VIEWS[:4], "#naive", "#cuda-graph", "#persistent-grid", "#lesson"):
+        for place in (*VIEWS[:3], "#naive", "#cuda-graph", "#persistent-grid", "#lesson"):
             opened.go(place)
             for _ in range(2):  # the guess, then the measurement
                 found += [f"{theme} {place}: {one}" for one in violations(opened, only_colours=theme == "dark")]
@@ -604,11 +524,8 @@ def test_an_unknown_rung_is_named(largest: Path, open_page: Open) -> None:
         assert not opened.page.is_visible("#unknown")
 
 
-def test_a_view_without_another_run_says_so_and_tells_checks_in_words(largest: Path, open_page: Open) -> None:
-    opened = open_page(largest, "#/runs")
-    assert opened.text(".told").startswith("No other run of this problem is recorded here.")
-    assert not opened.page.is_visible("#shown table")
-    opened.go("#/trust")
+def test_the_view_of_trust_tells_checks_in_words(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#/trust")
     assert opened.page.locator("#shown td:empty").count() == 0
     assert "not made for this stage" in opened.text(".legend")
     button = opened.page.locator("button[aria-label='Checks of naive in words']")

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.torch
 from common.errors import UsageError  # noqa: E402
 from ladder.machine.gpu_monitor import NO_ENERGY  # noqa: E402
 from ladder.options.commands import Torch  # noqa: E402
+from ladder.processes import worker_process  # noqa: E402
 from ladder.processes.paused import paused  # noqa: E402
 from ladder.records import torch_run  # noqa: E402
 from ladder.records.torch_run import TorchResults, TorchRung  # noqa: E402
@@ -33,6 +34,7 @@ from ladder.torch_model.worker import REFERENCE, Worker, beside  # noqa: E402
 from run_ladder import main  # noqa: E402
 from stages.torch.registry import RUNGS, left_out  # noqa: E402
 from tests.torch_model import models, traps  # noqa: E402
+from tests.torch_model.forked import ForkedWorker  # noqa: E402
 from tests.torch_model.test_contract import COUNTS  # noqa: E402
 
 CALM = ("eager", "no-item", "resident")
@@ -48,6 +50,19 @@ def model():
 """
 RAISES = models.source(model=IN_BFLOAT16.format(act='raise ValueError("no bfloat16 here")'))
 DIES = models.source(model=IN_BFLOAT16.format(act="import os; os.kill(os.getpid(), 9)"))
+
+
+@pytest.fixture(autouse=True)
+def forks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are forked, but for a test that uses `started`."""
+    if "started" not in request.fixturenames:
+        for module in (session, worker_process):
+            monkeypatch.setattr(module, "StartedWorker", ForkedWorker)
+
+
+@pytest.fixture
+def started() -> None:
+    """Processes are started, as users' are."""
 
 
 class Watcher:
@@ -83,6 +98,7 @@ def run(folder: Path, text: str, stages: tuple[str, ...] = CALM, **options: Any)
         return session_.run(), view
 
 
+@pytest.mark.usefixtures("started")
 def test_a_session_records_all_rungs_and_resumes_the_missing_one(tmp_path: Path) -> None:
     results, view = run(tmp_path, RAISES, (*CALM, "amp-bf16"))
     whole = torch_run.load(tmp_path / "run")
@@ -222,6 +238,7 @@ def test_a_quarter_of_the_cores_is_left_to_threads(monkeypatch: pytest.MonkeyPat
     assert session.places() == processes
 
 
+@pytest.mark.usefixtures("started")
 def test_others_begin_after_the_first_row_and_stand_still_while_a_rung_is_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

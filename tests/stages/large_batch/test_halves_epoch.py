@@ -128,22 +128,6 @@ def test_the_update_waits_for_the_further_layers_branch(shim: Shim) -> None:
     assert events == ["update_all"] + 2 * ["hidden_layers", "beside", "join", "update_all"]
 
 
-@pytest.mark.parametrize(
-    ("problem", "reason"),
-    [
-        (Problem(784, 10), "Needs at least one hidden layer."),
-        (Problem(784, 10, (8, 257)), "257 hidden units a layer exceed the limit of 256."),
-        (Problem(784, 10, (32, 8) * 2), ""),
-        (Problem(784, 10, (256,) * 3), "Needs 594,976 bytes of shared memory a block; no GPU has more than 232,448."),
-        (Problem(784, 10, (513,)), "513 hidden units exceed the limit of 512."),
-        (Problem(784, 17, (512,)), "17 classes exceed the limit of 16."),
-        (Problem(784, 16, (512,)), ""),
-    ],
-)
-def test_what_fits(problem: Problem, reason: str) -> None:
-    assert HalvesEpoch.misfit(problem, 7) == reason
-
-
 @pytest.mark.parametrize(("batch", "blocks"), [(1, 1), (128, 8), (512, 32), (2048, 128), (8192, 128), (20_000, 125)])
 def test_the_head_has_a_block_a_multiprocessor_and_few_tiles_a_block(batch: int, blocks: int) -> None:
     assert Layout(Problem(784, 10, (256,), batch), EXACT, 132).head_blocks == blocks

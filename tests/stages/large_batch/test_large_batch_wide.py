@@ -65,15 +65,3 @@ def test_first_updates_are_the_oracle_s(hidden: tuple[int, ...], classes: int, b
 
 def test_matrices_have_room_for_biases_and_ones() -> None:
     assert shapes(Problem(16, 8, (7, 8))) == [(24, 8), (8, 16), (16, 8)]
-
-
-@pytest.mark.parametrize(
-    ("problem", "steps", "reason"),
-    [
-        (Problem(784, 10), 1, "Needs at least one hidden layer."),
-        (Problem(784, 10, (3000, 20), 8192), 7, ""),
-        (Problem(784, 10, (5,), 8192), 1000, "1,000 steps of 8,192 images exceed the limit of 1,073,741,824 numbers."),
-    ],
-)
-def test_what_fits(problem: Problem, steps: int, reason: str) -> None:
-    assert WideEpoch.misfit(problem, steps) == reason

@@ -14,7 +14,7 @@ from common.errors import MisfitError
 from common.problem import Problem
 from stages.engine.step import set_up
 from stages.persistent import fleet_columns, fleet_columns_fp16
-from stages.persistent.fleet_columns import BLOCKS, STAGE, THREADS, ColumnsOfOneProduct, macros, shared_bytes
+from stages.persistent.fleet_columns import BLOCKS, THREADS, ColumnsOfOneProduct, macros, shared_bytes
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.kernels.cases import Case, all_cases
 from tests.seeds import SEED
@@ -58,19 +58,6 @@ def test_a_gpu_without_enough_shared_memory_is_told() -> None:
         ColumnsOfOneProduct(set_up(RECIPE, problem, random_split(128, 784, 10), device), [0.1])
 
 
-def test_what_it_does_not_take_is_told() -> None:
-    for problem, reason in (
-        (Problem(784, 10, batch_size=100, networks=2), "Batch size 100 is not a multiple of 16"),
-        (Problem(784, 10, (128,), batch_size=257, networks=2), "Batch size 257 exceeds the limit of 256"),
-        (Problem(784, 10, (256, 256), batch_size=32, networks=2), "do not fit 8 multiprocessors"),
-    ):
-        told = STAGE.misfit(problem, 10)
-        assert told is not None
-        assert reason in told
-        assert told.endswith("Closest rung here: `fleet-cluster`.")
-    assert STAGE.misfit(Problem(784, 10, (128, 128, 128), batch_size=32, networks=2), 10) is None
-
-
 @pytest.mark.parametrize(
     ("hidden", "batch", "blocks"),
     [((128, 128, 128), 32, 4), ((128, 128, 128, 128), 32, 8), ((256,), 32, 8), ((64,), 64, 4)],
@@ -79,23 +66,6 @@ def test_what_it_does_not_take_is_told() -> None:
 def test_in_float16_a_network_has_as_few_blocks_as_hold_it(hidden: tuple[int, ...], batch: int, blocks: int) -> None:
     problem = Problem(784, 10, hidden, batch_size=batch, networks=2)
     assert fleet_columns_fp16.blocks_for(problem, 10) == blocks
-    assert fleet_columns_fp16.STAGE.misfit(problem, 10) is None
-
-
-@pytest.mark.parametrize(
-    ("hidden", "batch", "reason"),
-    [
-        ((), 128, "at least one hidden layer"),
-        ((300, 300), 32, "do not fit 8"),
-        ((64,), 257, "exceeds the limit of 256"),
-    ],
-    ids=str,
-)
-def test_what_no_small_cluster_takes_in_float16_is_told(hidden: tuple[int, ...], batch: int, reason: str) -> None:
-    told = fleet_columns_fp16.STAGE.misfit(Problem(784, 10, hidden, batch_size=batch, networks=2), 10)
-    assert told is not None
-    assert reason in told
-    assert told.endswith("Closest rung here: `fleet-columns`.")
 
 
 @requires_compiler

@@ -41,15 +41,6 @@ def test_as_many_networks_are_at_once_as_keep_their_weights_on_the_chip(
     assert STAGE.exchanges(problem, 468, *H100) == Exchanges(grid_barriers=barriers)
 
 
-def test_what_does_not_fit_is_told() -> None:
-    told = STAGE.misfit(Problem(784, 10, hidden=(50_000,), networks=2), 468)
-    assert (
-        told
-        == "A row of 50,000 and 10 units needs more than 64 KiB of shared memory. Closest rung here: `fleet-graph`."
-    )
-    assert STAGE.misfit(Problem(784, 10, hidden=(784,) * 4, networks=7), 468) is None
-
-
 @requires_compiler
 @pytest.mark.parametrize(("hidden", "multiprocessors"), [((), 7), ((20,), 4), ((4, 1, 3), 2)], ids=str)
 def test_each_network_follows_its_oracle(hidden: tuple[int, ...], multiprocessors: int, shim: Shim) -> None:

@@ -7,7 +7,6 @@ import itertools
 import pytest
 
 from common.problem import Problem
-from stages.persistent.grid_pairs_bf16 import STAGE
 from stages.persistent.grid_plan import ALL_PARTS, floats_of
 from stages.persistent.pairs_plan import PairsPlan, make_plan
 from tests.kernels.on_cpu import cases_of
@@ -79,12 +78,3 @@ def test_its_cases_have_groups_of_every_kind() -> None:
     kinds = [(tuple(map(len, plan.groups)), plan.sizes.wide < len(plan.layers), plan.sizes.buffers) for plan in plans]
     assert kinds == [((2,), True, 2), ((2, 1, 2), False, 1), ((2,), True, 1), ((1, 2), False, 1), ((1, 2), False, 2)]
     assert [plan.layers[0].slices for plan in plans] == [1, 1, 1, 2, 1]
-
-
-def test_what_does_not_fit_is_told() -> None:
-    assert STAGE.misfit(Problem(212, 7, (1588, 30), batch_size=224), 200) is None
-    told = STAGE.misfit(Problem(784, 10), 468)
-    assert told == "Needs at least one hidden layer. Closest rung here: `grid-bf16`."
-    told = STAGE.misfit(Problem(413, 8, (1040, 87, 688), batch_size=730), 82)
-    assert told is not None
-    assert told.startswith("Hidden layers 1040,87,688 at batch size 730 do not fit 132 multiprocessors.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from common.problem import Problem
 from stages.engine.step import set_up
 from stages.engine.workspace import Array
 from stages.persistent.fragments import fragments
-from stages.persistent.persistent_cluster import STAGE, ClusterRegression
+from stages.persistent.persistent_cluster import ClusterRegression
 from tests.kernels.halves import matrix
 from tests.stages.engine.test_step import random_split
 from tests.stages.fusion.test_parallel_branches import RacingDevice
@@ -98,26 +98,3 @@ def test_fragments_hold_every_pixel_the_bias_s_one_and_zeros() -> None:
     assert images.shape == (1, 2, 2, 2, 2, 8, 8)
     whole = np.block([[matrix(images[0, tile, pair]) for tile in range(2)] for pair in range(2)])
     np.testing.assert_array_equal(whole, np.hstack([batch, np.ones((32, 1)), np.zeros((32, 10))]))
-
-
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        ({}, ""),
-        ({"batch_size": 100}, ""),
-        ({"batch_size": 129}, "Batch size 129 exceeds the limit of 128."),
-        ({"inputs": 1023}, ""),
-        ({"inputs": 1024}, "1024 inputs exceed the limit of 1023."),
-        ({"classes": 17}, "17 classes exceed the limit of 16."),
-    ],
-    ids=str,
-)
-def test_what_does_not_fit_is_told(changed: dict[str, Any], reason: str) -> None:
-    told = f"{reason} Closest rung here: `divided-batch`." if reason else None
-    assert STAGE.misfit(replace(Problem(inputs=784, classes=10), **changed), steps=468) == told
-
-
-def test_a_data_set_beyond_the_reach_of_an_index_is_told() -> None:
-    told = STAGE.misfit(Problem(inputs=784, classes=10), steps=20_000)
-    assert told is not None
-    assert told.startswith("20,000 steps exceed ")

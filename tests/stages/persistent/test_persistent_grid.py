@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
@@ -109,14 +108,3 @@ def test_the_rung_in_bfloat16_is_in_its_class_and_takes_one_part() -> None:
     assert (STAGE.precision, grid_bf16.STAGE.precision) == ("float32", "bfloat16")
     assert grid_bf16.BFloat16GridEpoch.parts == 1
     assert "sm_80" in grid_bf16.STAGE.needs
-
-
-def test_what_does_not_fit_is_told() -> None:
-    assert STAGE.misfit(Problem(inputs=784, classes=10, hidden=(784,) * 4), 468) is None
-    told = STAGE.misfit(Problem(inputs=784, classes=10, hidden=(50_000,)), 468)
-    assert (
-        told == "A row of 50,000 and 10 units needs more than 64 KiB of shared memory. Closest rung here: `cuda-graph`."
-    )
-    told = STAGE.misfit(replace(Problem(inputs=784, classes=10), batch_size=1 << 20), 2)
-    assert told is not None
-    assert told.endswith("exceed the limit of 1,073,741,824 numbers. Closest rung here: `cuda-graph`.")

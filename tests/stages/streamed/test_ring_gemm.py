@@ -101,19 +101,3 @@ def test_the_first_plane_is_the_nearest_bfloat16() -> None:
     assert np.abs(np.sort(nearest) - np.sort(weights, axis=None)).max() <= 2.0**-8 * np.abs(weights).max()
     low = to_planes(nearest.reshape(64, 64)).view(np.uint16).reshape(2, -1)[1]
     assert not low.any(), "a bfloat16 has no remainder"
-
-
-@pytest.mark.parametrize(
-    ("hidden", "inputs", "batch", "reason"),
-    [
-        ((), 16, 5, "at least one hidden layer"),
-        ((64,), 16, 65, "Batch size 65"),
-        ((64,), 20, 5, "20 inputs"),
-        ((64, 72), 16, 5, "72 hidden units"),
-        ((64, 4096), 784, 64, ""),
-    ],
-    ids=str,
-)
-def test_what_fits(hidden: tuple[int, ...], inputs: int, batch: int, reason: str) -> None:
-    found = ExactRing.misfit(Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch), 10)
-    assert reason in found if reason else found == ""

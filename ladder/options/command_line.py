@@ -473,14 +473,14 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("--inputs", "N", "features of a row (784)"), HIDDEN,
                 ("--classes", "N", "to tell apart (10)"), BATCH_SIZE, EPOCHS, ("--rows", "N", "of an epoch (60000)"),
                 ("--optimizer", "NAME", "other than sgd: the advice is for PyTorch alone"),
-                ("--dropout", "P", "the same"),
+                ("--dropout", "P", "such as 0.1: the advice is for PyTorch alone"),
             ),
             "where": (
                 ("--gpu", "NAME", "such as H200 or \"RTX 4090\" (this machine's, else H200)"),
                 ("--bandwidth", "GB/S", "of the memory of another GPU, for a guess"),
-                ("--launch", "US", "of a launch from Python there, as `limits` measures it"),
+                ("--launch", "US", "that a launch from Python takes on your host: `limits` measures it"),
                 ("--measured-eager", "T", "one step of your own loop, such as 20ms, timed after synchronising, "
-                 "DataLoader and optimizer included; with plain SGD it scales torch-compile"),
+                 "DataLoader and optimizer included: the advice follows from it"),
             ),
             "output": (
                 ("--measure", None, "time the stages that decide, on this GPU; takes options of run"),

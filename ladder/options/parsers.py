@@ -48,6 +48,8 @@ class OneLineParser(argparse.ArgumentParser):
                 hint = "the ladder's own networks train with plain SGD, and `torch my_model.py` measures yours; "
             if any(before.endswith(",") and after == unknown[0] for before, after in itertools.pairwise(args or ())):
                 hint = "a list has no blanks, as 300,100; "
+            if word.endswith(".py") and self.prog.endswith(" advise"):
+                hint = f"`torch {word}` measures a PyTorch model; "
             raise UsageError(f"{word}: there is no such {kind}; {hint}see {self.prog} --help")
         return parsed, unknown
 

@@ -60,6 +60,15 @@ def _read_share(value: Any) -> Any:
     return float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
 
 
+def _read_layers(value: Any) -> Any:
+    """Widths, or the hint that `784-300-100-10`, as a network is shown, has hidden ones inside."""
+    widths = value.split("-") if isinstance(value, str) else []
+    if len(widths) > 1 and all(width.isdecimal() for width in widths):
+        hidden = ",".join(widths[1:-1] or widths)
+        raise UsageError(f"--hidden {value}: lists hidden layers alone, with commas: --hidden {hidden}")
+    return read_numbers(value)
+
+
 def _read_tools(value: Any) -> Any:
     names = read_names(value)
     if names == ["none"]:
@@ -92,7 +101,7 @@ Accuracy = Annotated[float, read_by(_read_share, "a share above 0% and below 100
 Threshold = Annotated[float, read_by(_read_share, "a share from 0% to below 100%, such as 2%", ge=0, lt=1)]
 Layers = Annotated[
     tuple[Annotated[int, Meta(ge=1)], ...],
-    read_by(read_numbers, "a layer's size such as 256, or a list of sizes such as 128,128,128"),
+    read_by(_read_layers, "a layer's size such as 256, or a list of sizes such as 128,128,128"),
 ]
 Networks = Annotated[int, Meta(ge=1, le=MOST_NETWORKS, description=f"a whole number from 1 to {MOST_NETWORKS:,}")]
 Gpus = Annotated[int, Meta(ge=1, le=MOST_GPUS, description=f"a whole number from 1 to {MOST_GPUS}")]

@@ -48,7 +48,8 @@ def _described(name: str, model: ModelRecord) -> str:
     file = ROOT / "examples" / "torch" / model.file
     what = (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0].rstrip(".")
     size = f"{numbers.count(model.parameters, 'parameter')}, batch {model.batch_size:,}"
-    return f"- {code(name)}: {what[:1].lower()}{what[1:]}; {model.optimizer}, {size}."
+    told = [f"{what[:1].lower()}{what[1:]}", *([] if model.optimizer in what else [model.optimizer]), size]
+    return f"- {code(name)}: {'; '.join(told)}."
 
 
 def own_model_block(reference: Path, page: Path) -> str:

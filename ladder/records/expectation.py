@@ -11,6 +11,7 @@ from ladder.records.profile import Positive
 
 EXAMPLE = "tabular"  # the PyTorch model, recorded and to be had by `torch --example`, of those who train otherwise
 PLAIN = "mlp"  # the same of those who train as the rows here do
+CAPTURED = "step-graph"  # the row of one CUDA graph per step, a rung of `torch`
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +25,7 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     us: float
     low_us: float
     high_us: float
-    carried_us: list[float]  # to another GPU: without and with the work scaled; twice `us` on the recorded one
+    carried_us: list[float]  # to another GPU: without and with the work scaled; without a step that a user measured
     is_recorded: bool  # `us` is the median of recordings of this very network on this GPU, not the model's
     median_error: float  # of the model, as a share, on networks left out; 0 of a stage without a model
     most_error: float  # of nine in ten of them
@@ -45,7 +46,10 @@ class NearRun(msgspec.Struct, frozen=True):
 
 
 class OwnModelRun(msgspec.Struct, frozen=True):
-    """What one CUDA graph per step gained in a recorded ladder over a PyTorch model, without compilation."""
+    """What one CUDA graph per step gained in a recorded ladder over a PyTorch model, without compilation.
+
+    Times of steps are None where a rung has none.
+    """
 
     path: str  # from the root of the project
     name: str
@@ -59,6 +63,7 @@ class OwnModelRun(msgspec.Struct, frozen=True):
     times: float  # as fast as the usual loop, over these epochs and this preparation
     loop_us: float  # a step of the usual loop
     resident_us: float | None  # the same with its data on the device
+    fused_us: float | None  # and with a fused optimizer
     graph_us: float
 
 
@@ -68,6 +73,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str
     recorded_gpu: str
     host: str  # the processor whose launches the recorded times have
+    layer_us: float | None = None  # that a layer of a captured step takes beyond one of `torch-graph`
     eager_differs: float  # times, between recordings of one network
     dataloader: list[float]  # the least and most times of an eager step that it takes with a DataLoader
     no_gpu: bool  # the GPU is assumed: none was named, and this machine has none
@@ -81,7 +87,8 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     untold: list[str]  # rungs that take the network and may be the fastest, but too few networks have recorded them
     nearest: list[NearRun]  # the nearest first
     ignored: list[str] = []  # options that change no time here, as they were given
-    own_model: OwnModelRun | None = None  # another one where options are ignored
+    own_model: OwnModelRun | None = None  # the nearest; another one where options are ignored
+    own_models: list[OwnModelRun] = []  # all of them, the nearest first
     own_eager: bool = False  # the user measured the eager step, with all that is ignored here
 
     @property

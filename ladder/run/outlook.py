@@ -15,6 +15,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -26,7 +27,7 @@ from common.errors import UsageError
 from common.problem import Problem
 from ladder.options.commands import Advise, Run
 from ladder.records import torch_run
-from ladder.records.expectation import EXAMPLE, PLAIN, NearRun, Outlook, Outlooks, OwnModelRun
+from ladder.records.expectation import CAPTURED, EXAMPLE, PLAIN, NearRun, Outlook, Outlooks, OwnModelRun
 from ladder.records.program import ROOT
 from ladder.records.run import Results, all_results, load_once
 from ladder.run import expected
@@ -75,6 +76,7 @@ def chip_named(name: str, bandwidth: float | None, launch_us: float | None) -> C
     fits = [chip for chip in CHIPS if _is_named(chip, asked)]
     if not fits and bandwidth is None:
         near = [chip.name for chip in CHIPS if _words(chip.name)[-1:] == asked[-1:]]
+        near += [chip.name for chip in CHIPS if sorted("".join(_words(chip.name))) == sorted("".join(asked))]
         if near:
             raise UsageError(f'--gpu {name}: not known; did you mean "{near[0]}"?')
         known = ", ".join(chip.name for chip in CHIPS)
@@ -101,10 +103,12 @@ def _words(name: str) -> list[str]:
     return [str(word) for word in words]
 
 
+PLAIN_PROBLEM = Problem(784, 10, (256,), 128)  # the network of `PLAIN`, which the rows here have as well
+MORE_KERNELS = 1.5  # times, at most, that another optimizer, dropout or norms add to a captured step's, or a GPU does
 FOLDER = "results/reference/h200"  # of the runs that the model was fitted to
 GUESS = (
-    "{a} guess: the model was fitted to runs on the {gpu}, and its times are scaled to {memory} GB/s, {clock} MHz, "
-    "{multiprocessors} multiprocessors, {shared} KiB of shared memory per block and {launch} us per launch{others}."
+    "{a} guess: recorded on an {gpu}, and scaled to {memory} GB/s, {clock} MHz and {multiprocessors} "
+    "multiprocessors{others}, with {launch}."
 )
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
 MOST_NEAR = 2
@@ -148,6 +152,9 @@ def outlooks(asked: Advise) -> Outlooks:
     ]
     if asked.measured_eager is not None:
         rows = _paced(rows, asked.measured_eager, {"torch-eager"} if ignored else LAUNCHED)
+    models = _own_models(EXAMPLE if ignored else PLAIN)
+    layer_us = _layer_us(costs, models)
+    rows += _captured(problem, rows, models, layer_us)
     may_win = [] if ignored else contenders(problem, steps)  # rungs train by plain SGD alone
     return Outlooks(
         gpu=costs.gpu if is_recorded else chip.name,
@@ -167,24 +174,31 @@ def outlooks(asked: Advise) -> Outlooks:
         untold=[name for name in may_win if name not in told and _runs_on(chip, stages[name])],
         nearest=_nearest(problem, runs or _recorded_on(MODELLED.name)),
         ignored=ignored,
-        own_model=_own_model(EXAMPLE if ignored else PLAIN),
+        own_model=models[0] if models else None,
+        own_models=models,
+        layer_us=layer_us,
     )
 
 
-def _own_model(name: str) -> OwnModelRun | None:
-    """A recorded PyTorch model whose recipe is one CUDA graph per step; None without its record."""
-    path = f"{FOLDER}/torch/{name}"
-    if not (ROOT / path / torch_run.FILE).exists():
-        return None
-    run = torch_run.load(ROOT / path)
-    recipe, eager, resident = run.recipe(), run.rung("eager"), run.rung("resident")
+def _own_models(first: str) -> list[OwnModelRun]:
+    """The recorded PyTorch models whose recipe is one CUDA graph per step: this one, then the quickest."""
+    files = (ROOT / FOLDER / "torch").glob(f"*/{torch_run.FILE}")
+    models = filter(None, (_own_model(file.parent) for file in files))
+    return sorted(models, key=lambda model: (model.name != first, model.graph_us))
+
+
+@cache
+def _own_model(folder: Path) -> OwnModelRun | None:
+    """A recorded PyTorch model; None if its recipe is another."""
+    run = torch_run.load(folder)
+    recipe, eager, resident, fused = run.recipe(), *map(run.rung, ("eager", "resident", "fused-optimizer"))
     graph = run.rung(recipe.rung) if recipe else None
     if not (recipe and eager and graph and eager.step_us and graph.step_us and "step-graph" in graph.changes):
         return None
     model = run.model
     return OwnModelRun(
-        path=path,
-        name=name,
+        path=folder.relative_to(ROOT).as_posix(),
+        name=folder.name,
         gpu=MODELLED.name,
         optimizer=model.optimizer,
         has_dropout=model.has_dropout,
@@ -195,8 +209,46 @@ def _own_model(name: str) -> OwnModelRun | None:
         times=eager.training_s(recipe.steps) / graph.training_s(recipe.steps),
         loop_us=eager.step_us,
         resident_us=resident.step_us if resident else None,
+        fused_us=fused.step_us if fused else None,
         graph_us=graph.step_us,
     )
+
+
+def _layer_us(costs: Costs, models: Sequence[OwnModelRun]) -> float | None:
+    """What each layer of a captured step takes beyond a compiled epoch's; None without a record of both."""
+    compiled = [
+        run.us["torch-graph"]
+        for run in costs.runs.values()
+        if "torch-graph" in run.us and not expected.doublings(PLAIN_PROBLEM, run.problem)
+    ]
+    plain = next((model for model in models if model.name == PLAIN), None)
+    if not compiled or plain is None:
+        return None
+    return (plain.graph_us - statistics.median(compiled)) / len(PLAIN_PROBLEM.layers)
+
+
+def _captured(
+    problem: Problem, rows: Sequence[Outlook], models: Sequence[OwnModelRun], layer_us: float | None
+) -> list[Outlook]:
+    """One CUDA graph per step: `torch-graph`'s time, and more kernels for each layer; none where no record tells."""
+    named = {row.name: row for row in rows}
+    graph, eager = named.get("torch-graph"), named.get("torch-eager")
+    if graph is None or eager is None or layer_us is None:
+        return []
+    more_us, prepare_s = layer_us * len(problem.layers), models[0].prepare_s
+    captured = msgspec.structs.replace(
+        graph,
+        name=CAPTURED,
+        words="PyTorch, one CUDA graph per step",
+        us=graph.us + more_us,
+        low_us=graph.low_us + more_us / MORE_KERNELS,
+        high_us=graph.high_us + more_us * MORE_KERNELS,
+        carried_us=[us + more_us for us in graph.carried_us],
+        is_recorded=False,
+        prepare_s=eager.prepare_s + prepare_s,
+        prepare_ends_s=[end_s + prepare_s for end_s in eager.prepare_ends_s],
+    )
+    return [captured]
 
 
 def _named(inputs: int, hidden: Iterable[int], classes: int) -> str:
@@ -213,8 +265,7 @@ def _paced(rows: Sequence[Outlook], eager_us: float, scaled: Set[str]) -> list[O
 
     def paced(row: Outlook) -> Outlook:
         if row.name == "torch-eager":
-            same = {"us": eager_us, "low_us": eager_us, "high_us": eager_us, "carried_us": [eager_us] * 2}
-            return msgspec.structs.replace(row, **same)
+            return msgspec.structs.replace(row, us=eager_us, low_us=eager_us, high_us=eager_us)
         if row.name not in scaled:
             return row
         ends = {
@@ -229,7 +280,7 @@ def measuring(asked: Advise, names: Iterable[str]) -> Run:
     """A short run of these stages; UsageError without a GPU."""
     if not devices():
         raise UsageError("--measure: needs an NVIDIA GPU, and this machine has none; leave it out")
-    options = msgspec.structs.replace(asked.options, stages=tuple(names))
+    options = msgspec.structs.replace(asked.options, stages=tuple(name for name in names if name != CAPTURED))
     if options.budget is None and options.budget_total is None:
         options = msgspec.structs.replace(options, budget_total=BUDGET_S, rounds=1, profile=(), remeasure=0)
     return Run(options=options)
@@ -414,7 +465,8 @@ def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
         memory=f"{chip.memory_gb_s:,.0f}",
         clock=f"{chip.clock_mhz:,}",
         multiprocessors=chip.multiprocessors,
-        shared=BLOCK_SHARED_KIB[chip.sm],
-        launch=f"{chip.launch_us or costs.launch_us:g}",
-        others="" if is_known else "; it is not known, so all but what you named is an A100's",
+        launch=f"your {chip.launch_us:g} us per launch"
+        if chip.launch_us
+        else f"our host's {costs.launch_us:g} us per launch (`limits` measures yours, for --launch)",
+        others="" if is_known else " (it is not known, so all but what you named is an A100's)",
     )

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ladder.records.exactness import CLASSES
-from ladder.records.expectation import Outlook, Outlooks, OwnModelRun
+from ladder.records.expectation import CAPTURED, PLAIN, Outlook, Outlooks
 from reports.facts import numbers
 
 REFERENCES = {
-    "torch-eager": "PyTorch, eager",
+    "torch-eager": "PyTorch, eager, data on the device",
+    CAPTURED: "PyTorch, one CUDA graph per step",
     "torch-compile": "PyTorch, compiled steps",
     "torch-graph": "PyTorch, compiled, an epoch in a graph",
     "torch-graph-amp": "PyTorch, the same in mixed precision",
@@ -24,8 +25,12 @@ REFERENCES = {
 IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # a reference decides if it beats this one
 WORTH_TRYING = 1.3  # a gain that overlapping ranges may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
-TIME_IT = "`python run_ladder.py torch my_model.py` times it, and `--write train_fast.py` makes the best rung a script"
-GRAPH = "one CUDA graph per step"
+CHANGES = (
+    "Keep the data on the device: `x = x.cuda()`, and `x.index_select(0, rows)`.",
+    "Have no `.item()` or `print(loss)` in the loop: sum the loss on the device.",
+    "Use `Adam(params, fused=True, capturable=True)`; for SGD `fused=True` alone.",
+    "Record one step by `torch.cuda.graph(graph)`; `graph.replay()` runs each.",
+)
 
 
 class Gain(NamedTuple):
@@ -110,11 +115,11 @@ def _rounded_up(epochs: int) -> int:
 def deciding(outlooks: Outlooks) -> list[Outlook]:
     """The stages that decide: references, the fastest rung in float32, and faster ones of either in lower precision.
 
-    PyTorch's alone if options are ignored: the others train by plain SGD alone.
+    Eager mode and a captured step alone if options are ignored: the others train by plain SGD alone.
     """
     stages = {outlook.name: outlook for outlook in outlooks.stages}
     if outlooks.ignored:
-        stages = {name: outlook for name, outlook in stages.items() if name.startswith("torch-")}
+        stages = {name: stages[name] for name in ("torch-eager", CAPTURED) if name in stages}
     losing = {
         name
         for name, exact in IN_FLOAT32.items()
@@ -154,7 +159,8 @@ def advice_facts(outlooks: Outlooks) -> dict[str, Any]:
     ]
     guess = {"guess": bool(outlooks.guess), "guess_reason": outlooks.guess}
     names = [outlook.name for outlook in stages]
-    return {**_rounded({**facts, "gains": gains}), **guess, "deciding": names, "verdict": verdict(outlooks)}
+    told = {"deciding": names, "verdict": verdict(outlooks), "changes": changes(outlooks)}
+    return {**_rounded({**facts, "gains": gains}), **guess, **told}
 
 
 def _rounded(value: Any) -> Any:
@@ -169,138 +175,127 @@ def _rounded(value: Any) -> Any:
 def verdict(outlooks: Outlooks) -> list[str]:
     """The whole training's time and what to do, when PyTorch's own ways pay off, and what hand-written kernels gain."""
     stages = {outlook.name: outlook for outlook in deciding(outlooks)}
+    is_sure, libraries = _of_libraries(stages, outlooks)
+    lead = [*_of_eager(stages, outlooks), *libraries[:is_sure]]
+    said = [" ".join(lead), _of_host(stages, outlooks), *libraries[is_sure:]]
     if outlooks.ignored:
-        return list(_of_own_model(stages, outlooks))
-    said = [
-        *_of_libraries(stages, outlooks),
-        _of_host(stages, outlooks),
-        _of_pytorch(stages, outlooks),
-        " ".join(_of_kernels(stages, outlooks)),
-    ]
-    return list(filter(None, said))
+        return [*filter(None, said[:2]), "JAX and the rungs here train by plain SGD alone, and are left out."]
+    return list(filter(None, [*said, _of_pytorch(stages, outlooks), " ".join(_of_kernels(stages, outlooks))]))
 
 
-def _of_own_model(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
-    """Whether a change may be worth it in PyTorch, and how to measure it where the model leaves options out."""
-    eager, ignored = stages.get("torch-eager"), numbers.listing(outlooks.ignored)
-    if eager is not None:
-        total = whole(eager, outlooks)
-        is_short = (total.measured_us or total.high_us) / 1e6 < SHORT_S  # at most, as options may add to it
-        epochs, took = numbers.count(outlooks.epochs, "epoch"), numbers.duration(training_s(eager, outlooks))
-        first = f"try {GRAPH} first" if _is_launching(stages, outlooks) else "time a faster way first"
-        worth = (
-            f"{'A change saves seconds at most; i' if outlooks.own_eager else 'I'}f you train often, {first}"
-            if is_short
-            else f"{first[0].upper()}{first[1:]}"
-        )
-        added = numbers.listing([*outlooks.ignored, "a DataLoader"])
-        counted = f" ({training_range(eager, outlooks)}: plain SGD, data on the device; {added} add to it)"
-        about = f"about {took}" if outlooks.own_eager else f"about {took} or more{counted}"
-        yield f"In eager PyTorch {epochs} {'takes' if outlooks.epochs == 1 else 'take'} {about}. {worth}."
-    yield from _of_recorded(outlooks.own_model)
-    yield from filter(None, [_of_host(stages, outlooks)])
-    if outlooks.own_eager:
-        yield f"Only your own `torch-eager` includes {ignored}; the other rows are of plain SGD, so no ratio is given."
-    else:
-        yield f"{ignored} {'add' if len(outlooks.ignored) > 1 else 'adds'} to every row, by how much is unknown."
-    yield "JAX and the rungs here train by plain SGD alone, and are left out."
+def changes(outlooks: Outlooks) -> list[str]:
+    """What to change in the usual loop, in this order; nothing where that should not save time."""
+    stages = {outlook.name: outlook for outlook in deciding(outlooks)}
+    return list(CHANGES) if _captures(stages, outlooks) else []
 
 
-def _is_launching(stages: dict[str, Outlook], outlooks: Outlooks) -> bool:
-    """Whether one CUDA graph per step should gain: PyTorch's own graph of an epoch does, and the gain is recorded."""
-    eager, graph = stages.get("torch-eager"), stages.get("torch-graph")
-    return bool(outlooks.own_model and eager and graph and gain(eager, graph).times > WORTH_TRYING)
+def _saved_s(eager: Outlook, captured: Outlook, outlooks: Outlooks) -> tuple[float, float, float]:
+    """Seconds of the whole training that a captured step saves, at least and at most; both load for as long."""
+    (slow_low, slow_high), (fast_low, fast_high) = _range(eager), _range(captured)
+    pairs = ((expected_us(eager), expected_us(captured)), (slow_low, fast_high), (slow_high, fast_low))
+    later_s = captured.prepare_s - eager.prepare_s
+    expected_s, least_s, most_s = ((slow - fast) * outlooks.steps / 1e6 - later_s for slow, fast in pairs)
+    return expected_s, least_s, most_s
 
 
-def _of_recorded(run: OwnModelRun | None) -> Iterator[str]:
-    """What one CUDA graph per step gained a recorded PyTorch model, and how to have the same of one's own."""
-    if run is None:
-        return
-    resident = f", {numbers.microseconds(run.resident_us)} with data on the device" if run.resident_us else ""
-    kind = f"{run.optimizer}{', dropout' * run.has_dropout}"
-    yield (
-        f"One CUDA graph per step compiles nothing, and has no row here. Recorded with `{run.name}` ({kind}, "
-        f"{numbers.count(run.parameters, 'parameter')}, batch {run.batch_size:,}), on an {run.gpu} with a slow host: "
-        f"{numbers.count(run.epochs, 'epoch')} were {numbers.ratio(run.times)} as fast as by the usual loop "
-        f"(DataLoader, .item()), preparation of {numbers.duration(run.prepare_s)} included. A step of that loop took "
-        f"{numbers.microseconds(run.loop_us)} us{resident}, and {numbers.microseconds(run.graph_us)} in the graph "
-        f"({run.path}): where yours takes less already, expect less."
-    )
-    yield (
-        f"`python run_ladder.py torch --example {run.name} > my_model.py` writes a file: replace its model and data; "
-        f"{TIME_IT}."
-    )
+def _captures(stages: dict[str, Outlook], outlooks: Outlooks) -> bool:
+    """Whether one CUDA graph per step surely saves time."""
+    eager, captured = stages.get("torch-eager"), stages.get(CAPTURED)
+    return eager is not None and captured is not None and _saved_s(eager, captured, outlooks)[1] > 0
 
 
-def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
-    """Which library trains fastest, preparation included, as far as it is surely faster than eager mode.
-
-    Of ways that should take about as long it is the one that changes least: the first of `REFERENCES`. Slower ones
-    whose ranges overlap with its range are named. One CUDA graph per step goes before all of them where it gains.
-    """
-    eager = stages.get("torch-eager")
+def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
+    """What the training takes in eager mode, and what a captured step should save of it."""
+    eager, captured = stages.get("torch-eager"), stages.get(CAPTURED)
     if eager is None:
         return
-    totals = {name: whole(stages[name], outlooks) for name in REFERENCES if name in stages}
-    took = f"{numbers.count(outlooks.epochs, 'epoch')} should take {_took(eager, outlooks)} in eager PyTorch"
-    is_short, is_launching = _range(totals[eager.name])[1] / 1e6 < SHORT_S, _is_launching(stages, outlooks)
-    recorded = list(_of_recorded(outlooks.own_model)) if is_launching else []
-    first = f"try {GRAPH} first" * is_launching
-    sure = {name: total for name, total in totals.items() if gain(totals[eager.name], total).is_sure}
-    if not sure:
-        quickest = min(totals.values(), key=expected_us)
-        may_gain = gain(totals[eager.name], quickest).times > WORTH_TRYING
-        stay = f"stay in eager mode{f', or time it and `{quickest.name}` yourself' * may_gain}"
-        yield _advised(took, first or stay, is_short=is_short and is_launching)
-        yield from recorded
-        if may_gain:
-            may_take = f"`{quickest.name}` may take {_took(stages[quickest.name], outlooks)}"
-            yield f"{may_take}, but its range overlaps with eager mode's."
-        else:
-            yield "No library in the table surely takes less than eager mode."
+    epochs = numbers.count(outlooks.epochs, "epoch")
+    if outlooks.own_eager:
+        us, took = expected_us(eager), numbers.duration(expected_us(eager) * outlooks.steps / 1e6)
+        yield f"At {numbers.microseconds(us)} us per step, as measured, {epochs} take {took} after loading."
+    else:
+        least, most = (f"{times:.1f}" for times in outlooks.dataloader)
+        yield (
+            f"{epochs} should take {_took(eager, outlooks)} in eager PyTorch with data on the device, {least} to "
+            f"{most} times as long with a DataLoader."
+        )
+    if captured is None:
         return
-    fastest = min(sure.values(), key=expected_us)
-    ties = [
-        name for name, total in totals.items() if total is not totals[eager.name] and not gain(total, fastest).is_sure
-    ]
-    best = next(name for name in ties if name in sure and gain(totals[name], fastest).times < WORTH_TRYING)
-    library = "JAX" if best.startswith("jax") else "PyTorch"
-    precision = numbers.precision(stages[best].precision)
-    way = f"{library} as in `{best}` ({precision}), {_took(stages[best], outlooks)}"
-    times = f"{gain(totals[eager.name], totals[best]).text} as fast as eager, preparation included"
-    then = f"{first}{', then ' * is_launching}use {way}: {times}"
-    yield _advised(took, then, is_short=is_short)
-    yield from recorded
-    if others := [f"`{name}` ({training_range(stages[name], outlooks)})" for name in ties if name != best]:
-        time_it = "time it first" if len(others) == 1 else "time them first"
-        yield f"{numbers.listing(others)} may take no longer, as the ranges overlap: {time_it}."
-
-
-def _advised(took: str, advice: str, *, is_short: bool) -> str:
-    """What the training takes, and the advice; it is for who trains often where all takes seconds."""
-    return (
-        f"{took}, so a change saves seconds at most. If you train often, {advice}."
-        if is_short
-        else f"{took}: {advice}."
-    )
+    expected_s, least_s, most_s = _saved_s(eager, captured, outlooks)
+    if least_s > 0:
+        often = f", or {numbers.rough_duration(100 * expected_s)} in 100 such trainings" * (expected_s < SHORT_S)
+        made = "These changes, up to" if outlooks.own_eager else "The last of these changes,"
+        yield (
+            f"{made} one CUDA graph per step, should save {numbers.duration(expected_s)} "
+            f"({numbers.duration_range(least_s, most_s)}){often}."
+        )
+    elif expected_s > 0 and gain(eager, captured).times > WORTH_TRYING:
+        yield (
+            f"Stay in eager mode, or time both: one CUDA graph per step may save {numbers.duration(expected_s)}, but "
+            f"the ranges overlap."
+        )
+    else:
+        yield "Stay in eager mode: one CUDA graph per step should save little, if anything."
 
 
 def _of_host(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
-    """What data on the device save, and how to have one's own host's pace; empty without eager mode."""
-    if "torch-eager" not in stages or outlooks.own_eager:
+    """What the user's own step tells beside the expected one, or what that leaves out; empty without eager mode."""
+    eager = stages.get("torch-eager")
+    if eager is None:
         return ""
-    least, most = (f"{times:.1f}" for times in outlooks.dataloader)
-    yours = "replaces the row of `torch-eager`" if outlooks.ignored else "scales eager and compiled steps to your host"
-    return (
-        f"All rows keep their data on the device: with a DataLoader, eager steps took {least} to {most} times as long. "
-        f"`--measured-eager 2ms`, the time of your own eager step, {yours}."
-    )
+    us, expected = expected_us(eager), math.sqrt(math.prod(eager.carried_us))
+    told = f"the {numbers.microseconds(expected)} us expected of plain SGD with data on the device"
+    if not outlooks.own_eager:
+        added = f": {numbers.listing(outlooks.ignored)} add to them" if outlooks.ignored else ""
+        return (
+            f"These times are for a slow host and plain SGD{added}. Time a step of your own loop, and give it as in "
+            f"`--measured-eager 2ms`: the advice then follows from it."
+        )
+    if us > WORTH_TRYING * expected:
+        added = numbers.listing(["loading", "`.item()`", *outlooks.ignored])
+        beyond = numbers.microseconds(us - expected)
+        return f"Your step takes {beyond} us beyond {told}: {added} may be why. Begin with the data."
+    is_fast = us < expected / WORTH_TRYING
+    return f"Your step takes less than {told}: your host is faster than ours, so a graph saves less." * is_fast
+
+
+def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> tuple[bool, list[str]]:
+    """Whether a library surely takes less in all than what was advised so far, and what is said of libraries.
+
+    Of ways that should take about as long it is the one that changes least: the first of `REFERENCES`. Slower ones
+    whose ranges overlap with its range are named.
+    """
+    if "torch-eager" not in stages:
+        return False, []
+    totals = {name: whole(stages[name], outlooks) for name in REFERENCES if name in stages}
+    base = totals[CAPTURED if _captures(stages, outlooks) else "torch-eager"]
+    others = [total for name, total in totals.items() if name not in (CAPTURED, "torch-eager")]
+    if not others:
+        return False, []
+    if not (sure := [total for total in others if gain(base, total).is_sure]):
+        quickest = min(others, key=expected_us)
+        if gain(base, quickest).times > WORTH_TRYING:
+            took = _took(stages[quickest.name], outlooks)
+            return False, [f"`{quickest.name}` may take less in all, {took}, but the ranges overlap: time it first."]
+        return False, [f"No other library in the table surely takes less than `{base.name}`."]
+    fastest = min(sure, key=expected_us)
+    ties = [total for total in others if not gain(total, fastest).is_sure]
+    best = next(total for total in ties if total in sure and gain(total, fastest).times < WORTH_TRYING)
+    library = "JAX" if best.name.startswith("jax") else "PyTorch"
+    said = [
+        f"Use {library} as in `{best.name}` ({numbers.precision(best.precision)}), "
+        f"{_took(stages[best.name], outlooks)}: {gain(base, best).text} as fast as `{base.name}`, preparation included."
+    ]
+    if near := [f"`{one.name}` ({training_range(stages[one.name], outlooks)})" for one in ties if one is not best]:
+        time_it = "time it first" if len(near) == 1 else "time them first"
+        said.append(f"{numbers.listing(near)} may take no longer, as the ranges overlap: {time_it}.")
+    return True, said
 
 
 def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
     """From how many epochs on it pays to compile and to capture an epoch; empty if it surely never does."""
-    names = ("torch-eager", "torch-compile", "torch-graph", "torch-graph-amp")
-    eager, *others = [stages.get(name) for name in names]
+    names = ("torch-compile", "torch-graph", "torch-graph-amp")
+    eager, *others = [stages.get(name) for name in (CAPTURED if _captures(stages, outlooks) else "torch-eager", *names)]
     if eager is None or others[0] is None or not any(others[1:]):
         return ""
     unsure: list[str] = []
@@ -340,8 +335,6 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         may = f"; a step of `{exact.name}` may be {gained.text} as fast" * (gained.times > WORTH_TRYING)
         yield f"Per step, no float32 rung here is surely faster than the best library's, `{library.name}`{may}."
     own, precision = numbers.precision(best.precision), numbers.precision(lower.precision)
-    if (gained := gain(library, best)).is_sure:
-        yield f"In {own}, a step of `{best.name}` is {gained.text} as fast as `{library.name}`."
     if lower is not exact and (gained := gain(best, lower)).is_sure:
         yield f"In {precision}, a step of `{lower.name}` is {gained.text} as fast as `{best.name}` in {own}."
     elif best.name in IN_FLOAT32:
@@ -364,47 +357,44 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
 def notes(outlooks: Outlooks) -> list[str]:
     """What the range and the model are, how far the model was off, and what the times do not count."""
     stages = deciding(outlooks)
-    by_model = [outlook for outlook in stages if not outlook.is_recorded]
-    others = "; other times are recorded" if len(by_model) < len(stages) else ""
-    and_gpu = " and on another GPU" if outlooks.guess else ""
+    by_model = [outlook for outlook in stages if not outlook.is_recorded and outlook.low_us < outlook.high_us]
+    others = "; other times are recorded" if any(outlook.is_recorded for outlook in stages) else ""
     of_model = ""
     if by_model:
-        median = _ends({row.name: row.median_error for row in by_model})
-        most = _ends({row.name: row.most_error for row in by_model})
+        median, most = (_ends(row.median_error for row in by_model), _ends(row.most_error for row in by_model))
         of_model = (
-            f" ~ marks estimates of a model{others}. On networks that it had not seen, it was typically off by "
-            f"{median}, and in nine of ten cases by at most {most}; far from recorded networks{and_gpu} by more."
+            f" ~ marks a model's estimates{others}: on networks that it had not seen, off by {median} typically, and "
+            f"by at most {most} in nine of ten cases."
         )
-    is_lower = any(one.name == "torch-compile" and one.precision == "bfloat16" for one in stages)
-    compiled = "`torch-compile` is recorded in bf16 alone." if is_lower else ""
-    epochs = numbers.count(outlooks.epochs, "epoch")
-    training = f"Your training: {epochs} after `prepare`, which loads and compiles, on our host ({outlooks.host})."
-    host = " ".join(filter(None, (compiled, _pace(outlooks, stages), training)))
+    host = _pace(outlooks, stages)
     untold = ""
     if outlooks.untold:
         names = numbers.listing(f"`{name}`" for name in outlooks.untold)
         untold = f" Too few networks are recorded to give a range for {names}: `advise --measure` times what may win."
-    is_guess = " on the GPUs that were timed; here the range is a guess as well" * bool(outlooks.guess and by_model)
+    is_guess = ", which is a guess as well" * bool(outlooks.guess and by_model)
     return [f"Nine in ten should lie within the range{is_guess}.{of_model}{untold}", host]
 
 
 def _pace(outlooks: Outlooks, stages: Sequence[Outlook]) -> str:
-    """Whose host sets the pace of eager and compiled steps."""
-    if outlooks.own_eager:
-        scaled = "" if outlooks.ignored else " It also scales `torch-compile`, whose pace the host sets too."
-        return f"Your measured time is of your own data loading; other rows have their data on the device.{scaled}"
-    if all(one.name not in ("torch-eager", "torch-compile") for one in stages):
-        return ""
-    is_recorded = any(one.is_recorded for one in stages if one.name in ("torch-eager", "torch-compile"))
-    allowed = "; the range of a recorded step allows for that" * is_recorded
-    return (
-        f"The host sets the pace of eager and compiled steps, and ours are slow. Eager steps differed by up to "
-        f"{outlooks.eager_differs:.1f}x between recordings{allowed}."
-    )
+    """What sets the pace of the rows, and how those are made that have no recording of their own."""
+    names, said = {one.name for one in stages}, []
+    if outlooks.own_eager and "torch-compile" in names:
+        said.append("Your step scales `torch-compile` too, whose pace the host sets as well.")
+    if CAPTURED in names and outlooks.layer_us is not None:
+        allows = f"; its range allows for {numbers.listing(outlooks.ignored)}" if outlooks.ignored else ""
+        said.append(
+            f"`{CAPTURED}` is `torch-graph` (compiled, one graph per epoch) and {outlooks.layer_us:.0f} us per layer, "
+            f"as recorded with `{PLAIN}`{allows}."
+        )
+    if "torch-compile" in names:
+        said.append("`torch-compile` is recorded in bf16 alone; the `compile` of `torch` is float32.")
+    if not outlooks.own_eager and names & {"torch-eager", "torch-compile"}:
+        said.append(f"Eager steps differed by up to {outlooks.eager_differs:.1f}x between recordings.")
+    said.append(f"`prepare` loads libraries and compiles, on our host ({outlooks.host}).")
+    return " ".join(said)
 
 
-def _ends(errors: dict[str, float]) -> str:
-    """The least and the largest error of stages by name: `9% (jax-scan) to 14% (torch-graph)`, or `9%`."""
-    least, most = (end(errors, key=errors.__getitem__) for end in (min, max))
-    ends = [numbers.rough_share(errors[name]) for name in (least, most)]
-    return ends[0] if ends[0] == ends[1] else f"{ends[0]} (`{least}`) to {ends[1]} (`{most}`)"
+def _ends(errors: Iterable[float]) -> str:
+    """The least and the largest error: `9% to 14%`, or `9%`."""
+    told = sorted(errors)
+    return " to ".join(dict.fromkeys(numbers.rough_share(told[end]) for end in (0, -1)))

@@ -6,35 +6,53 @@ from collections.abc import Iterator
 
 from ladder.records.expectation import NearRun, Outlook, Outlooks
 from reports.facts import numbers
-from reports.facts.advice import REFERENCES, advice_facts, deciding, notes, training_range, training_s, verdict
-from reports.screens.blocks import Block, ColumnOf, Group, Screen, Sentences, Table, number, table_of
+from reports.facts.advice import REFERENCES, advice_facts, changes, deciding, notes, training_range, training_s, verdict
+from reports.screens.blocks import Block, Code, ColumnOf, Group, Screen, Sentences, Table, number, table_of
 
-OTHER_MODELS = (
-    "All of this is for fully connected layers with ReLU, softmax and plain SGD. "
-    "`python run_ladder.py torch my_model.py` measures any other PyTorch model."
+MOST_MODELS = 3
+WAYS = (
+    "python run_ladder.py torch --example {} > my_model.py  # a file to fill in",
+    "python run_ladder.py torch my_model.py --write train_fast.py  # on the GPU",
 )
 
 
 def advise_screen(outlooks: Outlooks) -> Screen:
-    """The outlook of the stages that decide, the verdict, and how sure it is."""
+    """The verdict, what to do, the outlook of the stages that decide, what was recorded, and how sure it is."""
     said = verdict(outlooks)  # nothing where too few stages are known
-    near = list(map(_near, outlooks.nearest))
+    model, near = outlooks.own_model, ", ".join(map(_near, outlooks.nearest[:1]))
+    ways = [Code("", [way.format(model.name) for way in WAYS], "sh")] if model else []
+    write = "`torch` writes such a loop for any PyTorch model, after it has checked and timed each change:"
     blocks: list[Block] = [
+        Group([Sentences(said[:1], "strong"), Sentences(changes(outlooks), is_list=True)]),
+        Group([Sentences([write] * bool(model)), *ways]),
         _table(deciding(outlooks), outlooks),
-        Group([Sentences(said[:1], "strong"), Sentences(said[1:])]),
-        Group([Sentences([*notes(outlooks), "Nearest recorded runs:"]), Sentences(near, is_list=True)]),
+        Sentences(said[1:]),
+        *_recorded(outlooks),
+        Sentences([" ".join([*notes(outlooks), f"Nearest recorded run: {near}."])]),
     ]
-    if not outlooks.ignored:
-        blocks.append(Sentences([OTHER_MODELS]))
-    title = f"{outlooks.network}, batch {outlooks.batch_size}, on {outlooks.gpu}{_counted(outlooks)}"
+    epochs = f"{numbers.count(outlooks.epochs, 'epoch')} of {outlooks.images:,} rows"
+    title = f"{outlooks.network}, batch {outlooks.batch_size}, {epochs}, on {outlooks.gpu}"
     warnings = [Sentences(list(_warnings(outlooks)), "doubtful")]
     return Screen(title, "", blocks, advice_facts(outlooks), "stages", warnings)
 
 
-def _counted(outlooks: Outlooks) -> str:
-    """The end of a title where options change what no time of the table counts."""
-    own = ", but for torch-eager" if outlooks.own_eager else ""
-    return f", times of plain SGD{own}" if outlooks.ignored else ""
+def _recorded(outlooks: Outlooks) -> Iterator[Block]:
+    """What such changes gained recorded models; nothing without any."""
+    if outlooks.own_model is None:
+        return
+    where = f"on an {outlooks.own_model.gpu} with a slower host"
+    told = Sentences([f"Recorded examples of `torch`, {where}, in us per step (docs/your-model.md has all):"])
+    table = table_of(outlooks.own_models[:MOST_MODELS], [
+        ColumnOf("model", lambda one: one.name),
+        ColumnOf("trained by", lambda one: f"{one.optimizer}{', dropout' * one.has_dropout}"),
+        number("usual\nloop", lambda one: numbers.microseconds(one.loop_us)),
+        number("data on\ndevice", lambda one: numbers.microseconds(one.resident_us)),
+        number("fused\noptimizer", lambda one: numbers.microseconds(one.fused_us)),
+        number("CUDA\ngraph", lambda one: numbers.microseconds(one.graph_us)),
+        number("first\nstep", lambda one: numbers.duration(one.prepare_s)),
+        number("training over\nusual loop's", lambda one: f"{numbers.ratio(one.times)}, {one.epochs} epochs"),
+    ])  # fmt: skip
+    yield Group([told, table])
 
 
 def _warnings(outlooks: Outlooks) -> Iterator[str]:
@@ -53,15 +71,16 @@ def _warnings(outlooks: Outlooks) -> Iterator[str]:
 
 
 def _table(stages: list[Outlook], outlooks: Outlooks) -> Table:
+    epochs = numbers.count(outlooks.epochs, "epoch")
     return table_of(stages, [
         ColumnOf("stage", lambda one: one.name),
         ColumnOf("precision", lambda one: numbers.precision(one.precision)),
         number("us/step", _step),
         number("nine in ten", _ends, 1),
         number("measured\nhere", lambda one: numbers.microseconds(one.measured_us)),
-        number("prepare", lambda one: numbers.duration(one.prepare_s), 2),
-        number("your\ntraining", lambda one: numbers.duration(training_s(one, outlooks))),
-        number("range of\ntraining", lambda one: training_range(one, outlooks)),
+        number("prepare", lambda one: numbers.duration_range(*one.prepare_ends_s), 2),
+        number(f"prepare +\n{epochs}", lambda one: numbers.duration(training_s(one, outlooks))),
+        number("range\nof both", lambda one: training_range(one, outlooks)),
         ColumnOf("", lambda one: REFERENCES.get(one.name, one.words), 3, tone="quiet"),
     ])  # fmt: skip
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ladder.records.expectation import NearRun, Outlook, Outlooks, OwnModelRun
+from ladder.records.expectation import CAPTURED, NearRun, Outlook, Outlooks, OwnModelRun
 from ladder.records.run import Precision
-from reports.facts.advice import REFERENCES, deciding, notes, training_s, verdict
+from reports.facts.advice import REFERENCES, changes, deciding, notes, training_s, verdict
 
 ORDER = ("torch-eager", "torch-compile", "torch-graph", "jax-scan")
 
@@ -81,17 +81,25 @@ RECORDED = OwnModelRun(
     times=24.1,
     loop_us=4665,
     resident_us=2546,
+    fused_us=2103,
     graph_us=140,
 )
 PLAIN = replace(RECORDED, name="mlp", optimizer="SGD", has_dropout=False, resident_us=None)
+STEP_GRAPH = replace(one(CAPTURED, 140.0, 1.5), prepare_s=0.8)
 GRID, GRID_BF16 = one("persistent-grid", 11.0, 1.14), one("grid-bf16", 9.7, 1.27, "bfloat16")
 
 
-def with_own_eager() -> Outlooks:
+def with_own_eager(us: float = 1300.0) -> Outlooks:
     """The outlook of a user who trains by another optimizer, and measured an eager step."""
     eager, *others = small()
-    own = replace(eager, us=1200.0, low_us=1200.0, high_us=1200.0, carried_us=[1200.0] * 2)
-    return replace(outlooks(own, *others, GRID), ignored=["--optimizer adam"], own_eager=True)
+    own = replace(eager, us=us, low_us=us, high_us=us)
+    return replace(captured(own, *others, GRID), ignored=["--optimizer adam"], own_eager=True, own_model=RECORDED)
+
+
+def captured(*stages: Outlook, epochs: int = 200) -> Outlooks:
+    """The outlook of these stages and of one CUDA graph per step, which is recorded."""
+    found = outlooks(*stages, STEP_GRAPH, epochs=epochs)
+    return replace(found, layer_us=33.0, own_model=PLAIN, own_models=[PLAIN, RECORDED])
 
 
 def advised() -> str:
@@ -120,19 +128,17 @@ def advised() -> str:
         ),
         "without eager mode": outlooks(compiled, graph, scan, GRID),
         "rungs alone": outlooks(GRID, GRID_BF16),
-        "what the model leaves out": replace(
-            outlooks(*small(), GRID), ignored=["--optimizer adam", "--dropout 0.1"], own_model=RECORDED
-        ),
-        "what the model leaves out, but an own eager step": with_own_eager(),
+        "what the model leaves out": replace(captured(*small(), GRID), ignored=["--optimizer adam", "--dropout 0.1"]),
         **{
-            f"{epochs} epochs, and one graph per step is recorded": replace(
-                outlooks(*small(), GRID, epochs=epochs), own_model=PLAIN
-            )
+            f"what the model leaves out, but an own eager step of {us:g} us": with_own_eager(us)
+            for us in (100.0, 300.0, 940.0, 1300.0)
+        },
+        "an own eager step": replace(with_own_eager(), ignored=[]),
+        **{
+            f"{epochs} epochs, and one graph per step is recorded": captured(*small(), GRID, epochs=epochs)
             for epochs in (1, 22, 200)
         },
-        "a graph per step gains nothing": replace(
-            outlooks(*small(**{"torch-graph": 800.0, "torch-compile": 820.0, "jax-scan": 900.0})), own_model=PLAIN
-        ),
+        "a graph per step gains nothing": captured(*small(**{"torch-eager": 150.0, "torch-compile": 110.0})),
         "rungs without a range": outlooks(*small(), GRID, untold=("cluster-ahead", "large-batch")),
     }
     return "\n\n".join("\n  ".join([title, *_said(found)]) for title, found in scenarios.items()) + "\n"
@@ -141,4 +147,5 @@ def advised() -> str:
 def _said(found: Outlooks) -> list[str]:
     stages = deciding(found)
     least = min(stages, key=lambda stage: training_s(stage, found)).name
-    return [f"decide: {', '.join(stage.name for stage in stages)}; least: {least}", *verdict(found), notes(found)[0]]
+    decide = f"decide: {', '.join(stage.name for stage in stages)}; least: {least}; changes: {len(changes(found))}"
+    return [decide, *verdict(found), *notes(found)]

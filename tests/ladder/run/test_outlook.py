@@ -17,14 +17,25 @@ from ladder.measure.timing import Plan
 from ladder.options.commands import Advise
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions
-from ladder.records.expectation import Outlook
+from ladder.records.expectation import CAPTURED, Outlook
 from ladder.records.limits_record import StepBounds
 from ladder.records.profile import Split, Tool
 from ladder.records.program import ROOT
 from ladder.records.run import Process, load
 from ladder.run import outlook
 from ladder.run.expected import recorded_costs
-from ladder.run.outlook import AGAIN, CHIPS, MODELLED, _recorded_on, chip_named, measuring, outlooks, with_measured
+from ladder.run.outlook import (
+    AGAIN,
+    CHIPS,
+    MODELLED,
+    _captured,
+    _layer_us,
+    _recorded_on,
+    chip_named,
+    measuring,
+    outlooks,
+    with_measured,
+)
 from ladder.run.stage_run import StageRun
 from ladder.verify.gates import check
 from stages.registry import load_all, load_entry
@@ -86,7 +97,7 @@ def test_a_stage_without_a_model_is_told_where_it_is_recorded() -> None:
         assert found.prepare_s == pytest.approx(timings[name].prepare_s, abs=1e-3)
         assert found.low_us < found.us < found.high_us
     names = [stage.name for stage in told.stages]
-    assert names == [name for name in load_all() if name in names]
+    assert names == [*(name for name in load_all() if name in names), CAPTURED]
     other = outlooks(asked((4032,) * 3, 32, gpu="H100"))
     assert "planes-dependent" not in {stage.name for stage in other.stages}
     assert "planes-dependent" in other.untold
@@ -144,7 +155,7 @@ def test_stages_that_do_not_take_the_network_or_the_gpu_are_not_named() -> None:
 def test_another_gpu_is_a_guess_between_equal_and_scaled_work() -> None:
     own, guess = (outlooks(asked((300, 100), gpu=gpu)) for gpu in ("H200", "NVIDIA GeForce RTX 4090"))
     assert not own.guess
-    assert "the model was fitted to runs on the " in guess.guess
+    assert "recorded on an NVIDIA H200" in guess.guess
     one, other = (next(stage for stage in one.stages if stage.name == "torch-graph") for one in (own, guess))
     assert other.carried_us[0] == pytest.approx(one.us)
     assert 132 * 1980 / (128 * 2520) < other.carried_us[1] / other.carried_us[0] < 1
@@ -155,7 +166,7 @@ def test_another_gpu_is_a_guess_between_equal_and_scaled_work() -> None:
 @pytest.mark.parametrize(("hidden", "least", "most"), [((2048, 2048), 1.0, 1.3), ((4096, 4096, 4096), 1.5, 4.8)])
 def test_the_bandwidth_counts_beyond_the_cache(hidden: tuple[int, ...], least: float, most: float) -> None:
     slow = outlooks(replace(asked(hidden, 32), bandwidth=1000.0))
-    assert "1,000 GB/s, 1,980 MHz, 132 multiprocessors" in slow.guess
+    assert "1,000 GB/s, 1,980 MHz and 132 multiprocessors" in slow.guess
     streamed = next(stage for stage in slow.stages if stage.name == "torch-graph")
     assert least <= streamed.carried_us[1] / streamed.carried_us[0] < most
 
@@ -164,8 +175,9 @@ def test_a_limit_that_no_gpu_has_is_refused_and_an_unknown_one_told() -> None:
     for bandwidth, launch in ((0.001, None), (1e6, None), (None, 0.01), (None, 1e4)):
         with pytest.raises(UsageError, match=r"--bandwidth|--launch"):
             chip_named("H200", bandwidth, launch)
-    with pytest.raises(UsageError, match='did you mean "RTX 4090"'):
-        chip_named("4090", None, None)
+    for near in ("4090", "RTX 4900"):
+        with pytest.raises(UsageError, match='did you mean "RTX 4090"'):
+            chip_named(near, None, None)
     unknown = replace(asked(gpu="X1"), bandwidth=500.0)
     assert "all but what you named is an A100's" in outlooks(unknown).guess
 
@@ -201,7 +213,7 @@ def test_measuring_is_a_short_run_of_these_stages(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(UsageError, match="--measure: needs an NVIDIA GPU"):
         measuring(asked(), ["torch-graph"])
     monkeypatch.setattr(outlook, "devices", lambda: [DeviceInfo("NVIDIA L4", (8, 9), 1, "0")])
-    run = measuring(asked((256,)), ["torch-graph", "exact-u8"])
+    run = measuring(asked((256,)), ["torch-graph", CAPTURED, "exact-u8"])
     assert run.options.stages == ("torch-graph", "exact-u8")
     assert run.options.hidden == (256,)
     assert run.options.seconds_in_all == outlook.BUDGET_S
@@ -269,7 +281,31 @@ def test_an_eager_step_of_one_s_own_scales_what_the_host_launches() -> None:
     fast = {one.name: one for one in outlooks(replace(asked(), measured_eager=20.0)).stages}
     assert fast["torch-compile"].us == fast["torch-graph-amp"].us  # a graph has the same arithmetic, and no launches
     with_adam = outlooks(replace(asked(), measured_eager=20_000.0, optimizer="adam")).stages
-    assert {one.name for one in with_adam if known[one.name] != one} == {"torch-eager"}  # the rest is plain SGD's
+    changed = {one.name for one in with_adam if known[one.name] != one}
+    assert changed == {"torch-eager", CAPTURED}  # the rest is plain SGD's; tabular takes longer to capture than mlp
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "hidden", "batch_size"),
+    [("mlp", 784, (256,), 128), ("tabular", 64, (256, 256), 256), ("ppo", 16, (64,) * 5, 256)],  # ppo has 2 x 3 layers
+)
+def test_a_captured_step_lies_within_its_range(
+    name: str, inputs: int, hidden: tuple[int, ...], batch_size: int
+) -> None:
+    found = outlooks(replace(asked(hidden, batch_size), inputs=inputs))
+    graph, captured = ({one.name: one for one in found.stages}[stage] for stage in ("torch-graph", CAPTURED))
+    (model,) = (model for model in found.own_models if model.name == name)
+    assert captured.us == pytest.approx(model.graph_us, rel=0.1)
+    assert graph.us < captured.low_us < model.graph_us < captured.high_us
+
+
+def test_a_captured_step_needs_the_record_of_one() -> None:
+    found = outlooks(asked())
+    assert found.layer_us is not None
+    assert _layer_us(recorded_costs(), found.own_models[1:]) is None
+    assert _captured(asked().options.problem(784, 10), found.stages, found.own_models, None) == []
+    eager, captured = ({one.name: one for one in found.stages}[name] for name in ("torch-eager", CAPTURED))
+    assert captured.prepare_s - eager.prepare_s == pytest.approx(found.own_models[0].prepare_s)
 
 
 def test_other_inputs_classes_and_rows_are_those_of_the_network() -> None:
@@ -288,4 +324,5 @@ def test_other_inputs_classes_and_rows_are_those_of_the_network() -> None:
         assert f"For {model.epochs} epochs" in bold
         assert f"the whole training {model.times:.1f}x (" in bold
         assert model.resident_us is not None
-        assert model.graph_us < model.resident_us < model.loop_us
+        assert model.fused_us is not None
+        assert model.graph_us < model.fused_us < model.resident_us < model.loop_us

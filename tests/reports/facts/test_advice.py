@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.expectation import Outlook
+from ladder.records.expectation import CAPTURED, Outlook
 from reports.facts.advice import advice_facts, gain, notes, verdict, whole
 from reports.screens.advise import advise_screen
 from reports.screens.blocks import Sentences
@@ -53,6 +53,17 @@ def test_inputs_and_classes_among_the_hidden_layers_are_pointed_out(network: str
     assert bool(warnings.texts) == bool(said)
 
 
+def test_an_own_step_decides_whether_and_how_much_a_graph_saves() -> None:
+    """Of 120,000 steps of 140 us (93 to 210) in a graph, which is recorded 0.3 s later."""
+    told = {us: verdict(with_own_eager(us))[0] for us in (100.0, 150.0, 200.0, 220.0, 2000.0)}
+    assert "should save little" in told[100.0]
+    assert "should save little" in told[150.0]  # 1.1x
+    assert "may save 6.9 s, but the ranges overlap" in told[200.0]  # 120,000 x 60 us - 0.3 s
+    assert "should save 9.3 s (0.90-15 s)" in told[220.0]  # at least 120,000 x 10 us - 0.3 s
+    assert "should save 3 min 43 s (3.6-3.8 min)" in told[2000.0]
+    assert not any("in 100" in told[us] for us in (100.0, 200.0, 2000.0))
+
+
 def test_the_range_of_recorded_times_is_no_guess() -> None:
     recorded = outlooks(*(replace(stage, is_recorded=True) for stage in small()), guess="A guess.")
     assert "guess" not in notes(recorded)[0]
@@ -70,10 +81,11 @@ def test_json_has_the_verdict_and_the_stages_that_decide() -> None:
     assert of_grid["least"] < of_grid["times"] == 85.45 < of_grid["most"]
     assert (facts["guess"], facts["guess_reason"]) == (False, "")
     own = advice_facts(with_own_eager())
-    assert [(stage["name"], stage["optimizer"]) for stage in own["stages"][:2]] == [
+    assert [(stage["name"], stage["optimizer"]) for stage in own["stages"]] == [
         ("torch-eager", "own"),
-        ("torch-compile", "sgd"),
+        (CAPTURED, "sgd"),
     ]
-    assert (len(own["stages"]), own["gains"]) == (3, [])
+    assert (len(own["changes"]), own["gains"]) == (4, [])
+    assert facts["changes"] == []
     guess = advice_facts(outlooks(*small(), guess="A guess."))
     assert (guess["guess"], guess["guess_reason"]) == (True, "A guess.")

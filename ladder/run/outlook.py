@@ -467,6 +467,6 @@ def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
         multiprocessors=chip.multiprocessors,
         launch=f"your {chip.launch_us:g} us per launch"
         if chip.launch_us
-        else f"our host's {costs.launch_us:g} us per launch (`limits` measures yours, for --launch)",
+        else f"our host's {costs.launch_us:g} us per launch (yours: `limits`, then `--launch US`)",
         others="" if is_known else " (it is not known, so all but what you named is an A100's)",
     )

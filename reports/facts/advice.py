@@ -26,7 +26,7 @@ IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # 
 WORTH_TRYING = 1.3  # a gain that overlapping ranges may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
 CHANGES = (
-    "Keep the data on the device: `x = x.cuda()`, and `x.index_select(0, rows)`.",
+    "Keep the data on the device: `x = x.cuda()` once, and `x[rows]` for a batch.",
     "Have no `.item()` or `print(loss)` in the loop: sum the loss on the device.",
     "Use `Adam(params, fused=True, capturable=True)`; for SGD `fused=True` alone.",
     "Record one step by `torch.cuda.graph(graph)`; `graph.replay()` runs each.",
@@ -179,14 +179,17 @@ def verdict(outlooks: Outlooks) -> list[str]:
     lead = [*_of_eager(stages, outlooks), *libraries[:is_sure]]
     said = [" ".join(lead), _of_host(stages, outlooks), *libraries[is_sure:]]
     if outlooks.ignored:
-        return [*filter(None, said[:2]), "JAX and the rungs here train by plain SGD alone, and are left out."]
+        return [
+            *filter(None, said[:2]),
+            "JAX and the hand-written kernels here train by plain SGD alone, and are left out.",
+        ]
     return list(filter(None, [*said, _of_pytorch(stages, outlooks), " ".join(_of_kernels(stages, outlooks))]))
 
 
 def changes(outlooks: Outlooks) -> list[str]:
-    """What to change in the usual loop, in this order; nothing where that should not save time."""
+    """What to change in the usual loop, in this order; nothing where that should save little."""
     stages = {outlook.name: outlook for outlook in deciding(outlooks)}
-    return list(CHANGES) if _captures(stages, outlooks) else []
+    return list(CHANGES) if _may_capture(stages, outlooks) else []
 
 
 def _saved_s(eager: Outlook, captured: Outlook, outlooks: Outlooks) -> tuple[float, float, float]:
@@ -199,9 +202,16 @@ def _saved_s(eager: Outlook, captured: Outlook, outlooks: Outlooks) -> tuple[flo
 
 
 def _captures(stages: dict[str, Outlook], outlooks: Outlooks) -> bool:
-    """Whether one CUDA graph per step surely saves time."""
+    """Whether one CUDA graph per step surely saves time, and enough."""
+    return _may_capture(stages, outlooks) and _saved_s(stages["torch-eager"], stages[CAPTURED], outlooks)[1] > 0
+
+
+def _may_capture(stages: dict[str, Outlook], outlooks: Outlooks) -> bool:
+    """Whether it may save enough to time it."""
     eager, captured = stages.get("torch-eager"), stages.get(CAPTURED)
-    return eager is not None and captured is not None and _saved_s(eager, captured, outlooks)[1] > 0
+    if eager is None or captured is None:
+        return False
+    return _saved_s(eager, captured, outlooks)[0] > 0 and gain(eager, captured).times > WORTH_TRYING
 
 
 def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -222,17 +232,18 @@ def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     if captured is None:
         return
     expected_s, least_s, most_s = _saved_s(eager, captured, outlooks)
-    if least_s > 0:
-        often = f", or {numbers.rough_duration(100 * expected_s)} in 100 such trainings" * (expected_s < SHORT_S)
-        made = "These changes, up to" if outlooks.own_eager else "The last of these changes,"
+    if _captures(stages, outlooks):
+        is_short = expected_s < SHORT_S
+        often = f", or {numbers.rough_duration(100 * expected_s)} in 100 such trainings" * is_short
+        what = "they" if outlooks.own_eager else "one CUDA graph per step alone"
         yield (
-            f"{made} one CUDA graph per step, should save {numbers.duration(expected_s)} "
-            f"({numbers.duration_range(least_s, most_s)}){often}."
+            f"{'If you train often, m' if is_short else 'M'}ake the changes below: {what} should save "
+            f"{numbers.duration(expected_s)} ({numbers.duration_range(least_s, most_s)}){often}."
         )
-    elif expected_s > 0 and gain(eager, captured).times > WORTH_TRYING:
+    elif _may_capture(stages, outlooks):
         yield (
-            f"Stay in eager mode, or time both: one CUDA graph per step may save {numbers.duration(expected_s)}, but "
-            f"the ranges overlap."
+            f"Stay in eager mode, or time the changes below: one CUDA graph per step may save "
+            f"{numbers.duration(expected_s)}, but the ranges overlap."
         )
     else:
         yield "Stay in eager mode: one CUDA graph per step should save little, if anything."
@@ -246,7 +257,8 @@ def _of_host(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
     us, expected = expected_us(eager), math.sqrt(math.prod(eager.carried_us))
     told = f"the {numbers.microseconds(expected)} us expected of plain SGD with data on the device"
     if not outlooks.own_eager:
-        added = f": {numbers.listing(outlooks.ignored)} add to them" if outlooks.ignored else ""
+        add = "add" if len(outlooks.ignored) > 1 else "adds"
+        added = f": {numbers.listing(outlooks.ignored)} {add} to them" if outlooks.ignored else ""
         return (
             f"These times are for a slow host and plain SGD{added}. Time a step of your own loop, and give it as in "
             f"`--measured-eager 2ms`: the advice then follows from it."
@@ -342,15 +354,11 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
     if "torch-eager" in stages:
         fastest = min(rungs, key=lambda outlook: training_s(outlook, outlooks))
         rival = min((stages[name] for name in REFERENCES if name in stages), key=lambda one: training_s(one, outlooks))
-        over, over_eager = (
-            gain(whole(one, outlooks), whole(fastest, outlooks)) for one in (rival, stages["torch-eager"])
-        )
-        and_eager = f"; it is {over_eager.text} as fast as `torch-eager`" * over_eager.is_sure
-        overlaps = f"its range overlaps with that of `{rival.name}`, the quickest library{and_eager}"
-        compared = f"{over.text} as fast as `{rival.name}`, the quickest library" if over.is_sure else overlaps
+        over = gain(whole(rival, outlooks), whole(fastest, outlooks))
+        compared = f"{over.text} as fast as" if over.is_sure else "not surely less than"
         yield (
             f"Preparation included, `{fastest.name}` ({numbers.precision(fastest.precision)}) should take "
-            f"{_took(fastest, outlooks)} for all of it: {compared}."
+            f"{_took(fastest, outlooks)}: {compared} `{rival.name}`, the quickest library."
         )
 
 
@@ -383,8 +391,8 @@ def _pace(outlooks: Outlooks, stages: Sequence[Outlook]) -> str:
     if CAPTURED in names and outlooks.layer_us is not None:
         allows = f"; its range allows for {numbers.listing(outlooks.ignored)}" if outlooks.ignored else ""
         said.append(
-            f"`{CAPTURED}` is `torch-graph` (compiled, one graph per epoch) and {outlooks.layer_us:.0f} us per layer, "
-            f"as recorded with `{PLAIN}`{allows}."
+            f"`{CAPTURED}`, one CUDA graph per step, is estimated as `torch-graph` (compiled, one graph per epoch) and "
+            f"{outlooks.layer_us:.0f} us per layer, as recorded with `{PLAIN}`{allows}."
         )
     if "torch-compile" in names:
         said.append("`torch-compile` is recorded in bf16 alone; the `compile` of `torch` is float32.")

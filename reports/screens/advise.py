@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ladder.records.expectation import NearRun, Outlook, Outlooks
+from ladder.records.expectation import NearRun, Outlook, Outlooks, OwnModelRun
 from reports.facts import numbers
 from reports.facts.advice import REFERENCES, advice_facts, changes, deciding, notes, training_range, training_s, verdict
 from reports.screens.blocks import Block, Code, ColumnOf, Group, Screen, Sentences, Table, number, table_of
 
 MOST_MODELS = 3
+WRITE = "`torch` checks and times each change on a PyTorch model, then writes the loop, as in {}/train_fast.py:"
 WAYS = (
     "python run_ladder.py torch --example {} > my_model.py  # a file to fill in",
     "python run_ladder.py torch my_model.py --write train_fast.py  # on the GPU",
@@ -20,14 +21,12 @@ def advise_screen(outlooks: Outlooks) -> Screen:
     """The verdict, what to do, the outlook of the stages that decide, what was recorded, and how sure it is."""
     said = verdict(outlooks)  # nothing where too few stages are known
     model, near = outlooks.own_model, ", ".join(map(_near, outlooks.nearest[:1]))
-    ways = [Code("", [way.format(model.name) for way in WAYS], "sh")] if model else []
-    write = "`torch` writes such a loop for any PyTorch model, after it has checked and timed each change:"
     blocks: list[Block] = [
         Group([Sentences(said[:1], "strong"), Sentences(changes(outlooks), is_list=True)]),
-        Group([Sentences([write] * bool(model)), *ways]),
+        *([_ways(model)] if model else []),
         _table(deciding(outlooks), outlooks),
-        Sentences(said[1:]),
-        *_recorded(outlooks),
+        Sentences([" ".join(said[1:])]),
+        *([_recorded(outlooks.own_models[:MOST_MODELS], model.gpu)] if model else []),
         Sentences([" ".join([*notes(outlooks), f"Nearest recorded run: {near}."])]),
     ]
     epochs = f"{numbers.count(outlooks.epochs, 'epoch')} of {outlooks.images:,} rows"
@@ -36,13 +35,15 @@ def advise_screen(outlooks: Outlooks) -> Screen:
     return Screen(title, "", blocks, advice_facts(outlooks), "stages", warnings)
 
 
-def _recorded(outlooks: Outlooks) -> Iterator[Block]:
-    """What such changes gained recorded models; nothing without any."""
-    if outlooks.own_model is None:
-        return
-    where = f"on an {outlooks.own_model.gpu} with a slower host"
-    told = Sentences([f"Recorded examples of `torch`, {where}, in us per step (docs/your-model.md has all):"])
-    table = table_of(outlooks.own_models[:MOST_MODELS], [
+def _ways(model: OwnModelRun) -> Group:
+    """How to have the changes made."""
+    return Group([Sentences([WRITE.format(model.path)]), Code("", [way.format(model.name) for way in WAYS], "sh")])
+
+
+def _recorded(models: list[OwnModelRun], gpu: str) -> Group:
+    """What such changes gained recorded models."""
+    told = Sentences([f"Examples recorded on an {gpu} with a slower host, in us per step (all: docs/your-model.md):"])
+    table = table_of(models, [
         ColumnOf("model", lambda one: one.name),
         ColumnOf("trained by", lambda one: f"{one.optimizer}{', dropout' * one.has_dropout}"),
         number("usual\nloop", lambda one: numbers.microseconds(one.loop_us)),
@@ -50,9 +51,9 @@ def _recorded(outlooks: Outlooks) -> Iterator[Block]:
         number("fused\noptimizer", lambda one: numbers.microseconds(one.fused_us)),
         number("CUDA\ngraph", lambda one: numbers.microseconds(one.graph_us)),
         number("first\nstep", lambda one: numbers.duration(one.prepare_s)),
-        number("training over\nusual loop's", lambda one: f"{numbers.ratio(one.times)}, {one.epochs} epochs"),
+        number("as fast, first\nstep included", lambda one: f"{numbers.ratio(one.times)}, {one.epochs} epochs"),
     ])  # fmt: skip
-    yield Group([told, table])
+    return Group([told, table])
 
 
 def _warnings(outlooks: Outlooks) -> Iterator[str]:

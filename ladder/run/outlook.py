@@ -154,7 +154,7 @@ def outlooks(asked: Advise) -> Outlooks:
         rows = _paced(rows, asked.measured_eager, {"torch-eager"} if ignored else LAUNCHED)
     models = _own_models(EXAMPLE if ignored else PLAIN)
     layer_us = _layer_us(costs, models)
-    rows += _captured(problem, rows, models, layer_us)
+    rows += _captured(len(problem.layers), rows, models, layer_us)
     may_win = [] if ignored else contenders(problem, steps)  # rungs train by plain SGD alone
     return Outlooks(
         gpu=costs.gpu if is_recorded else chip.name,
@@ -228,25 +228,27 @@ def _layer_us(costs: Costs, models: Sequence[OwnModelRun]) -> float | None:
 
 
 def _captured(
-    problem: Problem, rows: Sequence[Outlook], models: Sequence[OwnModelRun], layer_us: float | None
+    layers: int, rows: Sequence[Outlook], models: Sequence[OwnModelRun], layer_us: float | None
 ) -> list[Outlook]:
     """One CUDA graph per step: `torch-graph`'s time, and more kernels for each layer; none where no record tells."""
     named = {row.name: row for row in rows}
     graph, eager = named.get("torch-graph"), named.get("torch-eager")
     if graph is None or eager is None or layer_us is None:
         return []
-    more_us, prepare_s = layer_us * len(problem.layers), models[0].prepare_s
+    more_us, prepare_s = layer_us * layers, models[0].prepare_s
+    us, low_us, high_us = [graph.measured_us] * 3 if graph.measured_us else (graph.us, graph.low_us, graph.high_us)
     captured = msgspec.structs.replace(
         graph,
         name=CAPTURED,
         words="PyTorch, one CUDA graph per step",
-        us=graph.us + more_us,
-        low_us=graph.low_us + more_us / MORE_KERNELS,
-        high_us=graph.high_us + more_us * MORE_KERNELS,
+        us=us + more_us,
+        low_us=low_us + more_us / MORE_KERNELS,
+        high_us=high_us + more_us * MORE_KERNELS,
         carried_us=[us + more_us for us in graph.carried_us],
         is_recorded=False,
         prepare_s=eager.prepare_s + prepare_s,
         prepare_ends_s=[end_s + prepare_s for end_s in eager.prepare_ends_s],
+        measured_us=None,
     )
     return [captured]
 
@@ -289,7 +291,7 @@ def measuring(asked: Advise, names: Iterable[str]) -> Run:
 def with_measured(asked: Outlooks, results: Results) -> Outlooks:
     """The outlook with the times that a run measured."""
     times = {stage.name: stage.timing for stage in results.stages if stage.timing}
-    stages = list(asked.stages)
+    stages = [stage for stage in asked.stages if stage.name != CAPTURED]
     for name in times.keys() & {*asked.untold}:
         run = RecordedRun("", [], 1, {name: times[name].step_us}, {name: times[name].prepare_s})
         stages.append(_outlook(load_all()[name].stage, run.problem, expected.recorded_costs(), [], [run], 0.0))
@@ -301,6 +303,7 @@ def with_measured(asked: Outlooks, results: Results) -> Outlooks:
         else stage
         for stage in stages
     ]
+    stages += _captured(asked.network.count("-"), stages, asked.own_models, asked.layer_us)
     return msgspec.structs.replace(asked, stages=stages, untold=[name for name in asked.untold if name not in times])
 
 

@@ -221,6 +221,10 @@ def test_measuring_is_a_short_run_of_these_stages(monkeypatch: pytest.MonkeyPatc
     (found,) = (stage for stage in told.stages if stage.name == "planes-dependent")
     assert found.measured_us == found.us == pytest.approx(130.3, abs=0.1)
     assert "planes-dependent" not in told.untold
+    measured, captured = ({one.name: one for one in told.stages}[name] for name in ("torch-graph", CAPTURED))
+    assert measured.measured_us is not None
+    assert told.layer_us is not None
+    assert captured.us == pytest.approx(measured.measured_us + 4 * told.layer_us)
     own = Advise(options=RunOptions(budget=1.0))
     assert measuring(own, ["torch-graph"]).options.seconds_in_all is None
     assert outlooks(Advise(options=RunOptions())).gpu == "L4"
@@ -303,7 +307,7 @@ def test_a_captured_step_needs_the_record_of_one() -> None:
     found = outlooks(asked())
     assert found.layer_us is not None
     assert _layer_us(recorded_costs(), found.own_models[1:]) is None
-    assert _captured(asked().options.problem(784, 10), found.stages, found.own_models, None) == []
+    assert _captured(1, found.stages, found.own_models, None) == []
     eager, captured = ({one.name: one for one in found.stages}[name] for name in ("torch-eager", CAPTURED))
     assert captured.prepare_s - eager.prepare_s == pytest.approx(found.own_models[0].prepare_s)
 

@@ -389,10 +389,11 @@ def _pace(outlooks: Outlooks, stages: Sequence[Outlook]) -> str:
     if outlooks.own_eager and "torch-compile" in names:
         said.append("Your step scales `torch-compile` too, whose pace the host sets as well.")
     if CAPTURED in names and outlooks.layer_us is not None:
-        allows = f"; its range allows for {numbers.listing(outlooks.ignored)}" if outlooks.ignored else ""
+        allows = f" allows for {numbers.listing(outlooks.ignored)}, but" if outlooks.ignored else ""
         said.append(
-            f"`{CAPTURED}`, one CUDA graph per step, is estimated as `torch-graph` (compiled, one graph per epoch) and "
-            f"{outlooks.layer_us:.0f} us per layer, as recorded with `{PLAIN}`{allows}."
+            f"`{CAPTURED}`, one CUDA graph per step, is estimated as `torch-graph` (compiled, one graph per epoch), "
+            f"whose errors it has, and {outlooks.layer_us:.0f} us per layer, as recorded with `{PLAIN}`. Its "
+            f"range{allows} is checked by few recordings."
         )
     if "torch-compile" in names:
         said.append("`torch-compile` is recorded in bf16 alone; the `compile` of `torch` is float32.")

@@ -41,7 +41,7 @@ PAGE = "report.html"
 PLAIN, FAST = "train_plain.py", "train_fast.py"  # in a run's folder, where programs were written
 # Our figures of a run and of a study, those of older renderings included: others in the same folder are the user's.
 KNOWN = "|".join(Path(name).stem for name in OF_RUN)
-FILES_OF_RUN = re.compile(rf"({KNOWN}|epoch_time|loss_curves|timelines|memory|data_path|{PICTURE}.+)\.svg")
+FILES_OF_RUN = re.compile(rf"({KNOWN}|epoch_time|loss_(curves|distance)|timelines|memory|data_path|{PICTURE}.+)\.svg")
 FILES_OF_STUDY = re.compile(r"(ladder|curves|step_time|ablation)(-.+)?\.svg|(curves|study)\.csv")
 
 

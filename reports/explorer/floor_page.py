@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-
 from markupsafe import Markup
 
+from ladder.records.limits_record import DesignFloor
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.provenance import gpu_name
 from reports.facts.run_table import FLOOR, name_of
-from reports.figures import floor_figure as floor
+from reports.facts.stage_facts import StageFacts, all_stage_facts
 from reports.figures import roofline
 from reports.screens.blocks import Block, ColumnOf, Figure, Folded, Heading, Sentences, Table, number, table_of
 from reports.writers.page import in_html
@@ -31,35 +29,40 @@ as a margin. A stage that is faster than the cheat limit fails."""
 
 def floor_view(results: Results) -> Markup:
     """The view as HTML; a sentence where the device's limits were not measured."""
-    title, distances = Heading("How far from the floor", 1), floor.floor_distances(results)
-    if not distances:
+    title, rungs = Heading("How far from the floor", 1), with_floor(results)
+    if not rungs:
         return in_html([title, Sentences([WITHOUT_ON_GPU if gpu_name(results) else WITHOUT], "quiet")])
     under_roof: Block = Figure("", "", lambda _: roofline.drawn(results))
     blocks: list[Block] = [
         title,
         Sentences(["The floor of a design is the least time that its own launches, kernels, exchanges and waits take "
                    "here, from the limits that this run measured."], "quiet"),
-        Figure("", "", partial(floor.drawn, results)),
         *([Heading("Under the roof"), under_roof] if roofline.points(results) else []),
         Heading("What each floor is made of"),
-        _table(distances),
+        _table(rungs),
         Sentences([f"Microseconds per step. {FLOOR}"], "quiet"),
         Folded("How floors and cheat limits are made", [Sentences([" ".join(HOW_BOUNDS_ARE_MADE.split())], "quiet")]),
     ]  # fmt: skip
     return in_html(blocks, {stage.name for stage in results.stages})
 
 
-def _table(distances: Sequence[floor.FloorDistance]) -> Table:
+def with_floor(results: Results) -> list[tuple[StageFacts, DesignFloor]]:
+    """The timed rungs whose design has a floor, in table order."""
+    rungs = [one for one in all_stage_facts(results) if one.floor_us and one.step_us and not one.is_reference]
+    return [(one, bounds.design) for one in rungs if (bounds := one.stage.bounds) and bounds.design]
+
+
+def _table(rungs: list[tuple[StageFacts, DesignFloor]]) -> Table:
     """What each rung's floor is made of, in us/step."""
     us = numbers.microseconds
-    return table_of(distances, [
-        ColumnOf("Rung", lambda one: f"`{one.stage.name}`{name_of(one.stage).removeprefix(one.stage.name)}"),
-        number("x floor", lambda one: numbers.ratio(one.times)),
-        number("Timed", lambda one: us(one.step_us)),
-        number("Floor", lambda one: us(one.floor_us)),
-        number("Launching", lambda one: us(one.design.launching_us)),
-        number("Kernels", lambda one: us(one.design.kernels_us)),
-        number("Exchanging", lambda one: us(one.design.exchanging_us)),
-        number("Waiting", lambda one: us(one.design.waiting_us)),
-        ColumnOf("Multiplies by", lambda one: one.design.arithmetic),
+    return table_of(rungs, [
+        ColumnOf("Rung", lambda one: f"`{one[0].name}`{name_of(one[0].stage).removeprefix(one[0].name)}"),
+        number("x floor", lambda one: numbers.ratio(one[0].times_floor)),
+        number("Timed", lambda one: one[0].us),
+        number("Floor", lambda one: us(one[0].floor_us)),
+        number("Launching", lambda one: us(one[1].launching_us)),
+        number("Kernels", lambda one: us(one[1].kernels_us)),
+        number("Exchanging", lambda one: us(one[1].exchanging_us)),
+        number("Waiting", lambda one: us(one[1].waiting_us)),
+        ColumnOf("Multiplies by", lambda one: one[1].arithmetic),
     ])  # fmt: skip

@@ -22,7 +22,6 @@ WIDEST_NUMBER = 60  # pixels: with the space around it
 GROUP = 30  # pixels: the height of a group's heading
 BESIDE_AXIS = 14  # pixels between a name and the axis
 HEAD = 7  # pixels: the length of an arrow's head
-FAINT = 0.12  # opacity of what lies beyond a limit
 TINT = 0.45  # opacity behind the row that the title names
 HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 RADIUS = 4.5
@@ -277,8 +276,7 @@ class Scale:
 class Mark:
     """A dot, and an arrow from the value that it is compared with; dotted where the dot's band holds that value.
 
-    Instead of an arrow, a line may join it with a bar or with a limit, beyond which the row is tinted. A value beyond
-    the axis has its dot at the end.
+    A value beyond the axis has its dot at the end.
     """
 
     value: float
@@ -286,8 +284,6 @@ class Mark:
     start: float | None = None  # where the arrow begins
     band: tuple[float, float] = (math.inf, -math.inf)  # where the value may lie, beside `start` if there is one
     is_hollow: bool = False
-    bar: float | None = None
-    limit: float | None = None
 
     @property
     def is_noise(self) -> bool:
@@ -357,8 +353,6 @@ class RowChart:
     notes: Sequence[str]  # below the axis: how to read the picture
     ends: Sequence[float] = ()  # of the axis; without, those of its rows
     number: Callable[[float], str] = number  # of a tick
-    limit: tuple[str, float] | None = None  # a name above the place of a limit
-    has_line: bool = False  # the limit is one of all rows, a line through them
 
     @property
     def rows(self) -> list[Row]:
@@ -388,12 +382,6 @@ class RowChart:
         """The grid, each group below its heading, the axis, the notes and the legend."""
         bottom, notes = top + self.height(layout), self.foot(layout)
         axis.draw_below(canvas, top - 6, bottom)
-        if self.limit is not None:
-            name, at = self.limit[0], axis.place(self.limit[1])
-            if self.has_line:
-                layout = replace(layout, lines=(at,))
-                canvas.line([(at, top - 6), (at, bottom)], "limit", width=1.5, dash="5 4")
-            canvas.text(max(at, layout.left + 26), top - 12, name, "limit", anchor="middle", look="small bold")
         canvas.text(layout.left, bottom + 34, self.title, "faint", look="small")
         draw_lines(canvas, notes, bottom + 52)
         widest = max(text_width(words, "bold") for words, *_ in self.groups)
@@ -402,8 +390,6 @@ class RowChart:
             begin = top
             top += GROUP * bool(words)
             for row in rows:
-                if row.mark.limit is not None:
-                    draw_limit(canvas, axis.place(row.mark.limit), axis.end, top, top + row.height(layout))
                 row.draw(canvas, top, axis, layout)
                 top += row.height(layout)
             plate(canvas, left, begin + 19, words, "bold", lines=layout.lines)
@@ -417,7 +403,7 @@ class RowChart:
     def drawn(self, heading: Heading, layout: ChartLayout) -> Canvas:
         """The whole picture; a page has the heading's words in its own place."""
         layout = layout.fitted(row.name for row in self.rows)
-        top = layout.top if layout.is_page else heading.bottom + (36 if self.limit else 14)
+        top = layout.top if layout.is_page else heading.bottom + 14
         canvas = self.canvas(heading, self.bottom(top, layout), layout)
         if not layout.is_page:
             heading.draw(canvas)
@@ -426,13 +412,8 @@ class RowChart:
 
 
 def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> None:
-    """Draw a dot with its arrow, its band, and the line to its bar or its limit."""
+    """Draw a dot with its arrow and its band."""
     at = scale.within(mark.value)
-    if (end := mark.limit if mark.bar is None else mark.bar) is not None:
-        canvas.line([(scale.place(end), middle), (at, middle)], "grid", width=3)
-    if mark.bar is not None:
-        bar = scale.place(mark.bar)
-        canvas.line([(bar, middle - 7), (bar, middle + 7)], mark.colour, width=3)
     if mark.start is not None:
         arrow(canvas, scale.within(mark.start), at, middle, mark.colour, is_noise=mark.is_noise)
     if math.isfinite(mark.band[0]):
@@ -440,12 +421,6 @@ def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> None:
         if max(at - begin, end - at) > HIDDEN:
             canvas.rectangle(begin, middle - 4, end - begin, 8, mark.colour, opacity=0.3)
     canvas.dot(at, middle, RADIUS, mark.colour, hollow=mark.is_hollow)
-
-
-def draw_limit(canvas: Canvas, at: float, end: float, top: float, bottom: float) -> None:
-    """The limit of a row as a line, and a tint beyond it up to the axis's end; those of a group join to one area."""
-    canvas.rectangle(at, top, end - at, bottom - top, "limit", opacity=FAINT)
-    canvas.line([(at, top), (at, bottom)], "limit", width=2)
 
 
 def plate(canvas: Canvas, left: float, baseline: float, words: str, look: str, *, lines: Sequence[float]) -> None:

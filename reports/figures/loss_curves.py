@@ -18,13 +18,14 @@ from reports.facts.oracle_distance import OracleDistance, largest, oracle_distan
 from reports.facts.run_table import name_of
 from reports.figures.canvas import Canvas
 from reports.figures.chart import APART, LINE, ONE_LINE, Heading, Scale, draw_lines, spread_apart, text_width
-from reports.figures.style import NEAREST, PIXELS, Colour, subject
+from reports.figures.style import PIXELS, Colour, subject
 
 LEFT, RIGHT, LABELS = 66, 570, 620  # pixels: the axes, and the labels on their right
 TOP, GAP, BOTTOM, ROW = 82, 40, 58, 14  # pixels; the last, of a label's rows
 TRAINING, DISTANCE, VALIDATION = 170, 230, 110  # pixels: the height of a panel
 PARTS = 30  # of training, in each of which a line shows the largest distance: a line through every point is a scribble
 FAINT = 0.4  # opacity of a range
+NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no zero
 Value = Callable[[CurvePoint], float | None]
 SEEN: tuple[tuple[str, str, float, Value], ...] = (
     ("training", "training loss, the mean of {} steps a point, log scale", TRAINING, lambda seen: seen.loss),

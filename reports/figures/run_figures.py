@@ -19,7 +19,6 @@ from reports.figures import energy_figure, ladder, roofline, waterfall
 from reports.figures.canvas import Canvas
 from reports.figures.chart import FILE, ChartLayout
 from reports.figures.loss_curves import curves, has_curves
-from reports.figures.loss_distance import loss_distance, loss_distances
 from reports.figures.step_time import Axis, axis_of, step_time
 from reports.figures.timeline_figure import on_one_clock, shown, with_timeline
 
@@ -37,8 +36,6 @@ LADDER = "ladder.svg"
 OF_RUN: dict[str, RunFigure] = {  # by the name of the file
     LADDER: RunFigure("Microseconds per training step of each rung, with an arrow from its parent",
                       lambda run: any(map(step_us, run.stages)), ladder.drawn),
-    "loss_distance.svg": RunFigure("Distance of each loss curve from the float64 oracle's, and its limit",
-                                   lambda run: not all(one.is_none for one in loss_distances(run)), loss_distance),
     "curves.svg": RunFigure("Training loss within epochs, validation loss and accuracy, with the oracle's",
                             has_curves, lambda run: curves([run])),
     "waterfall.svg": RunFigure("The way to the fastest rung: what each rung on it changed, part by part",

@@ -50,7 +50,6 @@ THEME: dict[Colour, tuple[str, str]] = {
 ON_PALE = "#1a1a1a"  # text inside bars whose brightness is the same on every page
 RENAMED: dict[Kind, Colour] = {"launch": "host"}  # a kind whose colour has another name
 OPERATION_COLOURS: dict[Kind, Colour] = {kind: RENAMED.get(kind, kind) for kind in get_args(Kind)}
-NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no zero
 
 
 def subject(results: Results) -> str:

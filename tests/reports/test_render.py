@@ -47,7 +47,7 @@ def test_a_saved_run_is_rendered_beside_its_results(rendered: Path, names: set[s
 def test_every_link_of_the_report_leads_to_a_file(rendered: Path, names: set[str]) -> None:
     text = (rendered / "report.md").read_text()
     links = set(re.findall(r"\]\((.*?)\)", text))
-    assert links == {f"figures/{name}.svg" for name in ("ladder", "loss_distance", "waterfall")}
+    assert links == {f"figures/{name}.svg" for name in ("ladder", "waterfall")}
     named = set(re.findall(r"`(figures/[a-z_]+\.svg)`", text))
     assert links | named == {name for name in names if "timeline-" not in name}
     assert all((rendered / link).is_file() for link in links | named)

@@ -289,17 +289,6 @@ def test_the_rung_that_one_climbs_from_is_marked_while_one_points_at_a_rung(larg
     assert opened.ask(marked) == []
 
 
-def test_a_telephone_gets_a_picture_of_the_floor_that_fits_it(largest: Path, open_page: Open) -> None:
-    opened = open_page(largest, "#/floor", width=360)
-    assert not opened.page.is_visible("#shown .wide")
-    box = opened.page.locator("#shown .narrow svg").bounding_box()
-    assert box is not None
-    assert box["width"] <= 344
-    boxes = "[...document.querySelectorAll('#shown .narrow text')].map(one => one.getBBox())"
-    ends = f"{boxes}.flatMap(box => [box.x, box.x + box.width])"
-    assert 0 <= min(opened.ask(ends)) <= max(opened.ask(ends)) <= 344
-
-
 def test_a_precision_can_be_left_out_of_the_picture_that_leads_into_the_lesson(largest: Path, open_page: Open) -> None:
     opened = open_page(largest)
     assert " in GPU time, " in opened.text("h1.measured")

@@ -10,7 +10,7 @@ import pytest
 from ladder.records.run import all_results, load
 from reports.facts.study_points import load_results
 from reports.facts.time_breakdown import chain
-from reports.figures import floor_figure, ladder, waterfall
+from reports.figures import ladder, waterfall
 from reports.figures.canvas import Canvas
 from reports.figures.chart import FILE, NARROW, PAGE, PHONE
 from reports.figures.run_figures import drawings, study_drawings
@@ -38,8 +38,6 @@ def of_run(run: Path | str) -> Iterator[tuple[str, Canvas]]:
         yield from ((f"ladder in {layout.width:g}", ladder.drawn(results, layout)) for layout in (PAGE, PHONE))
     if way := chain(results):
         yield "waterfall on a telephone", waterfall.drawn(results, way, PHONE)
-    if floor_figure.floor_distances(results):
-        yield from ((f"floor in {layout.width:g}", floor_figure.drawn(results, layout)) for layout in (PAGE, PHONE))
 
 
 def drawn_colours(svg: str) -> dict[str, list[tuple[float, float]]]:

@@ -17,7 +17,7 @@ $(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)" \
 # Bytecode is written, whatever the environment says: each of hundreds of processes would compile the ladder anew.
 PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-QUICK = tests/common/data/test_idx.py tests/common/test_problem.py \
+QUICK = tests/common/data/test_files.py tests/common/test_problem.py \
 tests/ladder/machine tests/ladder/options tests/ladder/records tests/reports/compare tests/reports/facts \
 tests/reports/terminal tests/stages/engine tests/stages/test_registry.py tests/test_docs.py tests/test_markers.py
 

@@ -1,4 +1,4 @@
-"""The shim keeps CUDA's promises."""
+"""The shim keeps CUDA's promises: copies are there once they are waited for, and launches wait for those before."""
 
 from __future__ import annotations
 
@@ -239,3 +239,154 @@ def test_an_executor_that_does_not_answer_is_ended(tmp_path: Path, monkeypatch: 
     finally:
         silent._process.kill()
         silent.close()
+
+
+# Asynchronous copies: they are there once the thread has waited, and not before.
+
+
+COPIES = """
+#include "device/async_copies.cuh"
+extern "C" __global__ void f(const float* x, float* y) {
+    __shared__ float4 memory[64];
+    float* own = reinterpret_cast<float*>(memory + 2 * threadIdx.x);
+"""
+TWO_GROUPS = """
+    cp_async_16(own, x + 8 * threadIdx.x);
+    cp_async_commit_group();
+    cp_async_16(own + 4, x + 8 * threadIdx.x + 4, false);
+    cp_async_commit_group();
+"""
+TAKE_BOTH = "for (int i = 0; i < 8; ++i) y[8 * threadIdx.x + i] = own[i]; }"
+
+
+def run_copies(plant: Plant, body: str) -> np.ndarray:
+    x, y = np.arange(256, dtype=np.float32), np.full(256, -1, np.float32)
+    plant(COPIES + body).launch("f", 1, 32, x, y)
+    return y.reshape(32, 2, 4)
+
+
+def test_they_are_there_once_they_are_waited_for(plant: Plant) -> None:
+    copied = run_copies(plant, f"{TWO_GROUPS} cp_async_wait_all(); {TAKE_BOTH}")
+    np.testing.assert_array_equal(copied[:, 0], np.arange(256).reshape(32, 2, 4)[:, 0])
+    np.testing.assert_array_equal(copied[:, 1], 0)  # elements that do not exist
+
+
+def test_nothing_is_there_before(plant: Plant) -> None:
+    assert np.isnan(run_copies(plant, f"{TWO_GROUPS} {TAKE_BOTH}")).all()
+
+
+def test_the_youngest_groups_are_not_waited_for(plant: Plant) -> None:
+    copied = run_copies(plant, f"{TWO_GROUPS} cp_async_wait_group<1>(); {TAKE_BOTH}")
+    assert not np.isnan(copied[:, 0]).any()
+    assert np.isnan(copied[:, 1]).all()
+
+
+def test_what_belongs_to_no_group_yet_is_not_waited_for(plant: Plant) -> None:
+    copied = run_copies(plant, f"cp_async_16(own, x); cp_async_wait_group<0>(); {TAKE_BOTH}")
+    assert np.isnan(copied[:, 0]).all()
+
+
+def test_a_misaligned_one_is_refused(plant: Plant) -> None:
+    with pytest.raises(KernelFault, match="misaligned copy"):
+        run_copies(plant, f"cp_async_16(own, x + 1); {TAKE_BOTH}")
+
+
+# Copies of whole runs: they are there once a thread has waited for their barrier, and not before.
+
+
+BULK_COPIES = """#include "device/bulk_copies.cuh"
+extern "C" __global__ void f(const float* x, float* y) {
+    __shared__ float4 memory[64];
+    __shared__ Barrier barrier;
+    float* own = reinterpret_cast<float*>(memory);
+    if (threadIdx.x == 0) mbarrier_init(barrier, 1);
+    __syncthreads();"""
+FETCH = "if (threadIdx.x == 0) { mbarrier_arrive_expect_tx(barrier, 256); cp_async_bulk(own, barrier, x, 256); }"
+WAIT = "mbarrier_wait_parity(barrier, 0);"
+TAKE = "for (int i = 0; i < 2; ++i) y[2 * threadIdx.x + i] = own[2 * threadIdx.x + i]; }"
+
+
+def run_bulk_copies(plant: Plant, body: str) -> np.ndarray:
+    x, y = np.arange(64, dtype=np.float32), np.full(64, -1, np.float32)
+    plant(BULK_COPIES + body).launch("f", 1, 32, x, y, limit_s=5)
+    return y
+
+
+HALVES = "if (threadIdx.x < 2) cp_async_bulk(own + 32 * threadIdx.x, barrier, x + 32 * threadIdx.x, 128);"
+
+
+@pytest.mark.parametrize("copies", [FETCH, f"if (threadIdx.x == 0) mbarrier_arrive_expect_tx(barrier, 256); {HALVES}"])
+def test_they_are_there_once_their_barrier_is_waited_for_and_not_before(plant: Plant, copies: str) -> None:
+    np.testing.assert_array_equal(run_bulk_copies(plant, copies + WAIT + TAKE), np.arange(64))
+    assert np.isnan(run_bulk_copies(plant, f"{copies} __syncthreads(); {TAKE}")).all()
+
+
+def test_a_misaligned_bulk_copy_is_refused(plant: Plant) -> None:
+    with pytest.raises(KernelFault, match="misaligned"):
+        run_bulk_copies(plant, FETCH.replace("barrier, x,", "barrier, x + 1,") + WAIT + TAKE)
+
+
+# Dependent launches: a kernel that does not wait for the one before it is caught.
+
+
+DEPENDENT = '#include "device/dependent.cuh"\nextern "C" __global__ void f(const float* x, float* y) {'
+
+
+def run_dependent(plant: Plant, body: str, *, dependent: bool = True) -> np.ndarray:
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    plant(f"{DEPENDENT} const int i = blockIdx.x * 64 + threadIdx.x; {body} }}").launch(
+        "f", 2, 64, x, y, dependent=dependent
+    )
+    return y
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "griddepcontrol_launch_dependents(); griddepcontrol_wait(); y[i] = x[i];",
+        "griddepcontrol_wait(); y[i] = x[i]; griddepcontrol_launch_dependents();",
+        "griddepcontrol_wait(); griddepcontrol_wait(); y[i] = x[i];",
+        "__shared__ float s[64]; s[63 - threadIdx.x] = i; __syncthreads(); const float k = s[63 - threadIdx.x]; "
+        "griddepcontrol_wait(); y[i] = x[i] + 0.0f * k;",
+    ],
+    ids=["before", "after", "twice", "behind a barrier"],
+)
+def test_a_kernel_that_waits_does_what_it_does_anyway(plant: Plant, body: str) -> None:
+    np.testing.assert_array_equal(run_dependent(plant, body), np.arange(128))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("y[i] = x[i];", "touched before it waited for the kernel before, .* of x "),
+        ("y[i] = 1.0f;", "touched before it waited for the kernel before, .* of y "),
+        ("const float k = x[i]; griddepcontrol_wait(); y[i] = k;", "touched before it waited .* of x "),
+        ("griddepcontrol_launch_dependents(); y[i] = x[i]; griddepcontrol_wait();", "touched before .* of x "),
+        ("if (threadIdx.x > 0) griddepcontrol_wait(); y[i] = x[i];", "touched before it waited .* of x "),
+        ("griddepcontrol_launch_dependents();", "ended without waiting for the kernel before of block"),
+        ("if (blockIdx.x > 0) griddepcontrol_wait();", r"ended without waiting .* of block \(0, 0, 0\)"),
+        ("if (threadIdx.x < 32) griddepcontrol_wait(); __syncthreads(); y[i] = x[i];", "others for threads"),
+    ],
+)
+def test_a_kernel_that_does_not_is_caught(plant: Plant, body: str, reason: str) -> None:
+    with pytest.raises(KernelFault, match=reason):
+        run_dependent(plant, body)
+    run_dependent(plant, body, dependent=False)  # as an ordinary launch it shows nothing
+
+
+def test_a_block_may_meet_while_another_waits(plant: Plant) -> None:
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    body = "if (blockIdx.x == 0) __syncthreads(); griddepcontrol_wait(); y[i] = x[i];"
+    plant(f"{DEPENDENT} const int i = blockIdx.x * 64 + threadIdx.x; {body} }}").launch(
+        "f", 1, 64, x, y, dependent=True, cluster=2
+    )
+    np.testing.assert_array_equal(y, x)
+
+
+def test_what_it_faulted_on_can_be_read_again(plant: Plant) -> None:
+    shim = plant(f"{DEPENDENT} if (y[0] == 0) griddepcontrol_wait(); y[0] = x[0]; }}")
+    with pytest.raises(KernelFault, match="touched before"):
+        shim.launch("f", 1, 1, np.ones(1, np.float32), np.zeros(1, np.float32), dependent=True)
+    y = np.zeros(1, np.float32)
+    shim.launch("f", 1, 1, np.ones(1, np.float32), y)
+    assert y[0] == 1

@@ -1,4 +1,4 @@
-"""The ladder as a ladder: each rung is the one below with one choice changed. The public module costs nothing."""
+"""The ladder as a ladder: each rung is the one below with one choice changed. The public module, and Turing's rungs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,14 +15,18 @@ from typing import get_type_hints
 import pytest
 
 import stages
+from common.cuda.compile import compile_cubin
 from common.errors import UsageError
 from common.vocabulary import ABLATIONS
 from stages import Gemm, cpu_kernel, rung
 from stages.classic import async_metrics, cublas, naive
 from stages.engine import parts
 from stages.engine.recipe import Choice, Recipe, changes
-from stages.engine.stage import Doc
+from stages.engine.stage import Doc, Stage
 from stages.registry import SOURCES, load_all, select
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER
+from tests.kernels.test_kernels_compile import supported
+from tests.nvrtc import requires_nvrtc
 
 ENTRIES = load_all()
 SEVERAL = [name for name, entry in ENTRIES.items() if entry.stage.takes_gpus]
@@ -229,3 +234,44 @@ def test_kernels_of_one_s_own_need_one_module_more() -> None:
     for name in cpu_kernel.__all__:
         assert getattr(cpu_kernel, name).__doc__, name
         assert f"`{name}" in str(cpu_kernel.__doc__) or f"`@{name}(" in str(cpu_kernel.__doc__) or name == "part"
+
+
+# Rungs that name no `sm_` run on Turing (sm_75), such as a T4: their kernels ask for no more.
+
+
+TURING = 75
+FOR_TURING = [
+    entry_of.stage
+    for entry_of in load_all().values()
+    if entry_of.stage.recipe is not None and "cuda" in entry_of.stage.needs
+]
+ON_TURING = [stage for stage in FOR_TURING if not any(need.startswith("sm_") for need in stage.needs)]
+
+
+def sources_of(stage: Stage) -> set[Path]:
+    """The kernels' files that the modules of its parts name, and those of their base classes."""
+    assert stage.recipe is not None
+    names = {base.__module__ for part in stage.recipe.parts().values() for base in part.__mro__}
+    texts = [inspect.getsource(sys.modules[name]) for name in names if name.startswith("stages.")]
+    return {KERNELS_FOLDER / name for text in texts for name in re.findall(r'"(\w+/\w+\.cu)"', text)}
+
+
+def test_a_t4_has_the_ladder_up_to_one_kernel_an_epoch() -> None:
+    names = [stage.name for stage in ON_TURING]
+    classic = ["naive", "async", "cublas", "sparse-metrics", "cudnn-softmax", "cuda-graph"]
+    assert [name for name in names if name in {*classic, "fused-bias", "persistent-grid"}] == [
+        *classic, "fused-bias", "persistent-grid",
+    ]  # fmt: skip
+    assert not {"tf32", "bf16", "fp16", "streamed", "last-layer", "persistent-cluster"} & {*names}
+
+
+@pytest.mark.parametrize("stage", ON_TURING, ids=lambda stage: stage.name)
+def test_no_kernel_of_it_needs_more(stage: Stage) -> None:
+    assert (sources := sources_of(stage))
+    assert {source.name for source in sources if TURING not in supported(source)} == set()
+
+
+@requires_nvrtc
+def test_tensor_cores_for_bfloat16_are_beyond_it() -> None:
+    with pytest.raises(Exception, match="error"):
+        compile_cubin(KERNELS_FOLDER / "tiles" / "tile_bf16.cu", f"sm_{TURING}")

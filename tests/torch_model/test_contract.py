@@ -41,126 +41,65 @@ def returns(name: str, arguments: str, value: str) -> str:
     return f"def {name}({arguments}):\n    return {value}\n"
 
 
+ARGUMENTS = {"optimizer": "params", "loss": "output, target", "scheduler": "optimizer", "metrics": "output, target"}
+ARGUMENTS["augment"] = "batch"
+
+
+def parts_of(file: str | dict[str, str]) -> dict[str, str]:
+    """The parts of a file, of which one may be told by what a function returns."""
+    if isinstance(file, dict):
+        return file
+    name, _, value = file.partition(": ")
+    text = returns(name, ARGUMENTS.get(name, ""), value)
+    return {name if name in ("data", "model", "optimizer", "loss") else "extra": text}
+
+
 # Of each: the file's parts, what its line names, its value, and its way out
-REFUSED: dict[str, tuple[dict[str, str], str, str, str]] = {
-    "random transform": (
-        {"data": dataset("torch.randn(6), row % 3")}, "item 0 of data()", "differs between two reads", "augment(batch)",
-    ),
-    "rows that differ": (
-        {"data": returns("data", "", "torch.randn(104, 6), torch.zeros(100).long()")}, "data()", "100, 104 rows",
-        "the same number",
-    ),
-    "rows of labels": (
-        {"data": returns("data", "", "torch.randn(104, 6), 3")}, "the targets of data()", "int", "torch.as_tensor",
-    ),
-    "items of three parts": (
-        {"data": dataset(f"{ITEM}, row")}, "item 0 of data()", "has 3 parts", "let each be (input, target)",
-    ),
-    "three parts": (
-        {"data": returns("data", "", "(torch.randn(104, 6),) * 3")}, "data()", "3 parts", "return (inputs, targets)",
-    ),
-    "one tensor": ({"data": returns("data", "", "torch.randn(104, 6)")}, "data()", "one tensor", "(x, x)"),
-    "arrays": ({"data": returns("data", "", "[[1.0]], [2]")}, "the inputs of data()", "float", "torch.as_tensor"),
-    "a generator": ({"data": "def data():\n    yield 1\n"}, "data()", "generator", "Dataset"),
-    "an empty dataset": ({"data": dataset(length=0)}, "data()", "empty Dataset", "check where"),
-    "few rows": (
-        {"data": returns("data", "", "torch.randn(5, 6), torch.zeros(5).long()")}, "data()",
-        "5 rows and BATCH_SIZE is 8", "choose a batch",
-    ),
-    "items that do not stack": (
-        {"data": dataset("torch.zeros(6 + row % 2), row % 3")}, "items of data()", "do not stack", "pad them",
-    ),
-    "complex data": (
-        {"data": returns("data", "", "torch.randn(104, 6) * 1j, torch.zeros(104).long()")}, "data()", "complex",
-        "split them",
-    ),
-    "sparse data": (
-        {"data": returns("data", "", "torch.eye(104).to_sparse(), torch.zeros(104).long()")}, "data()", "sparse",
-        ".to_dense()",
-    ),
-    "sparse gradients": (
-        {"model": returns("model", "", "nn.Sequential(nn.Embedding(9, 3, sparse=True), nn.Flatten())")}, "Embedding 0",
-        "sparse=True", "leave sparse out",
-    ),
-    "complex parameters": (
-        {"model": returns("model", "", "nn.Linear(6, 3, dtype=torch.complex64)")}, "weight", "is complex",
-        "two real tensors",
-    ),
-    "no module": ({"model": returns("model", "", "3")}, "model()", "int", "torch.nn.Module"),
-    "no parameters": ({"model": returns("model", "", "nn.Tanh()")}, "model()", "no parameters", "requires_grad"),
-    "lazy parameters": ({"model": returns("model", "", "nn.LazyLinear(3)")}, "model()", "lazy", "run it once"),
-    "several devices": (
-        {"model": returns("model", "", "nn.DataParallel(nn.Linear(6, 3))")}, "model()", "spread over devices",
-        "the plain module",
-    ),
-    "places": (
-        {"model": returns("model", "", "nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 3, device='meta'))")}, "model()",
-        "lies on cpu, meta", "on one device",
-    ),
-    "LBFGS": (
-        {"optimizer": returns("optimizer", "params", "torch.optim.LBFGS(params)")}, "LBFGS", "several times per step",
-        "AdamW or SGD",
-    ),
-    "no optimizer": (
-        {"optimizer": returns("optimizer", "params", "None")}, "optimizer(params)", "NoneType", "torch.optim.Optimizer",
-    ),
-    "some parameters": (
-        {"optimizer": returns("optimizer", "params", "torch.optim.SGD(params[:2], lr=0.1)")}, "the optimizer",
-        "2 of 4 parameters", "freeze the others",
-    ),
-    "plateaus": (
-        {"extra": returns("scheduler", "optimizer", "torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)")},
-        "scheduler()", "ReduceLROnPlateau", "CosineAnnealingLR",
-    ),
-    "no scheduler": (
-        {"extra": returns("scheduler", "optimizer", "0.1")}, "scheduler(optimizer)", "float",
-        "return a torch scheduler",
-    ),
-    "a loss for each row": (
-        {"loss": returns("loss", "output, target", "F.cross_entropy(output, target, reduction='none')")},
-        "loss(output, target)", "shape (8,)", "a mean",
-    ),
-    "a loss of Python": (
-        {"loss": returns("loss", "output, target", "output.mean().item()")}, "loss(output, target)", "float", "scalar",
-    ),
-    "a loss without gradient": (
-        {"loss": returns("loss", "output, target", "output.detach().mean()")}, "the loss", "no parameter", ".detach()",
-    ),
-    "a loss that is no number": (
-        {"loss": returns("loss", "output, target", "output.mean() * float('nan')")}, "the loss", "nan", "learning rate",
-    ),
-    "nothing changes": (
-        {"optimizer": returns("optimizer", "params", "torch.optim.SGD(params, lr=0.0)")}, "two steps", "no parameter",
-        "learning rate",
-    ),
-    "metrics of Python": (
-        {"extra": returns("metrics", "output, target", "{'mean': output.mean().item()}")}, "metrics(output, target)",
-        "mean is a float", "leave .item() out",
-    ),
-    "metrics that are no scalars": (
-        {"extra": returns("metrics", "output, target", "{'all': output}")}, "metrics(output, target)",
-        "all has shape (8, 3)", ".mean()",
-    ),
-    "metrics without names": (
-        {"extra": returns("metrics", "output, target", "output.mean()")}, "metrics(output, target)", "returns Tensor",
-        "a dict",
-    ),
-    "augment without targets": (
-        {"extra": returns("augment", "batch", "batch[0]")}, "augment(batch)", "Tensor", "return (inputs, targets)",
-    ),
-    "a global tensor": (
-        {"extra": "SEEN = torch.zeros(())\ndef augment(batch):\n    SEEN.add_(1)\n    return batch\n"}, "SEEN",
-        "a step changes", "register a buffer",
-    ),
-    "a global number": (
-        {"extra": "COUNT = 0\ndef augment(batch):\n    global COUNT\n    COUNT += 1\n    return batch\n"}, "COUNT",
-        "a step changes", "register a buffer",
-    ),
-    "a counter in a list": (
-        {"extra": "COUNTS = [0]\ndef augment(batch):\n    COUNTS[0] += 1\n    return batch\n"}, "COUNTS[0]",
-        "a step changes", "register a buffer",
-    ),
-    "an attribute": (
+REFUSED: list[tuple[str | dict[str, str], str, str, str]] = [
+    ({"data": dataset("torch.randn(6), row % 3")}, "item 0 of data()", "differs between two reads", "augment(batch)"),
+    ("data: torch.randn(104, 6), torch.zeros(100).long()", "data()", "100, 104 rows", "the same number"),
+    ("data: torch.randn(104, 6), 3", "the targets of data()", "int", "torch.as_tensor"),
+    ({"data": dataset(f"{ITEM}, row")}, "item 0 of data()", "has 3 parts", "let each be (input, target)"),
+    ("data: (torch.randn(104, 6),) * 3", "data()", "3 parts", "return (inputs, targets)"),
+    ("data: torch.randn(104, 6)", "data()", "one tensor", "(x, x)"),
+    ("data: [[1.0]], [2]", "the inputs of data()", "float", "torch.as_tensor"),
+    ({"data": "def data():\n    yield 1\n"}, "data()", "generator", "Dataset"),
+    ({"data": dataset(length=0)}, "data()", "empty Dataset", "check where"),
+    ("data: torch.randn(5, 6), torch.zeros(5).long()", "data()", "5 rows and BATCH_SIZE is 8", "choose a batch"),
+    ({"data": dataset("torch.zeros(6 + row % 2), row % 3")}, "items of data()", "do not stack", "pad them"),
+    ("data: torch.randn(104, 6) * 1j, torch.zeros(104).long()", "data()", "complex", "split them"),
+    ("data: torch.eye(104).to_sparse(), torch.zeros(104).long()", "data()", "sparse", ".to_dense()"),
+    ("model: nn.Sequential(nn.Embedding(9, 3, sparse=True), nn.Flatten())", "Embedding 0", "sparse=True",
+     "leave sparse out"),
+    ("model: nn.Linear(6, 3, dtype=torch.complex64)", "weight", "is complex", "two real tensors"),
+    ("model: 3", "model()", "int", "torch.nn.Module"),
+    ("model: nn.Tanh()", "model()", "no parameters", "requires_grad"),
+    ("model: nn.LazyLinear(3)", "model()", "lazy", "run it once"),
+    ("model: nn.DataParallel(nn.Linear(6, 3))", "model()", "spread over devices", "the plain module"),
+    ("model: nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 3, device='meta'))", "model()", "lies on cpu, meta",
+     "on one device"),
+    ("optimizer: torch.optim.LBFGS(params)", "LBFGS", "several times per step", "AdamW or SGD"),
+    ("optimizer: None", "optimizer(params)", "NoneType", "torch.optim.Optimizer"),
+    ("optimizer: torch.optim.SGD(params[:2], lr=0.1)", "the optimizer", "2 of 4 parameters", "freeze the others"),
+    ("scheduler: torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)", "scheduler()", "ReduceLROnPlateau",
+     "CosineAnnealingLR"),
+    ("scheduler: 0.1", "scheduler(optimizer)", "float", "return a torch scheduler"),
+    ("loss: F.cross_entropy(output, target, reduction='none')", "loss(output, target)", "shape (8,)", "a mean"),
+    ("loss: output.mean().item()", "loss(output, target)", "float", "scalar"),
+    ("loss: output.detach().mean()", "the loss", "no parameter", ".detach()"),
+    ("loss: output.mean() * float('nan')", "the loss", "nan", "learning rate"),
+    ("optimizer: torch.optim.SGD(params, lr=0.0)", "two steps", "no parameter", "learning rate"),
+    ("metrics: {'mean': output.mean().item()}", "metrics(output, target)", "mean is a float", "leave .item() out"),
+    ("metrics: {'all': output}", "metrics(output, target)", "all has shape (8, 3)", ".mean()"),
+    ("metrics: output.mean()", "metrics(output, target)", "returns Tensor", "a dict"),
+    ("augment: batch[0]", "augment(batch)", "Tensor", "return (inputs, targets)"),
+    ({"extra": "SEEN = torch.zeros(())\ndef augment(batch):\n    SEEN.add_(1)\n    return batch\n"},
+     "SEEN", "a step changes", "register a buffer"),
+    ({"extra": "COUNT = 0\ndef augment(batch):\n    global COUNT\n    COUNT += 1\n    return batch\n"},
+     "COUNT", "a step changes", "register a buffer"),
+    ({"extra": "COUNTS = [0]\ndef augment(batch):\n    COUNTS[0] += 1\n    return batch\n"},
+     "COUNTS[0]", "a step changes", "register a buffer"),
+    (
         {"model": """
 class Net(nn.Sequential):
     calls = 0
@@ -173,32 +112,26 @@ def model():
     return Net(nn.Linear(6, 3))
 """}, "calls", "a step changes", "register a buffer",
     ),
-    "data on a device": (
-        {"data": returns("data", "", "torch.zeros(104, 6, device='meta'), torch.zeros(104).long()")}, "data()",
-        "tensors on meta", "return them on the CPU",
-    ),
-    "a missing function": ({"data": ""}, "lacks", "data", "--example tabular"),
-    "one that is missing, and one misspelt": (
-        {"optimizer": "", "extra": "def schedule(optimizer): ...\n"}, "lacks", "optimizer",
-        "rename schedule to scheduler, and see a whole file by",
-    ),
-    "a batch of none": ({"extra": "BATCH_SIZE = 0\n"}, "BATCH_SIZE", "0", "a whole number"),
-    "a batch of halves": ({"extra": "BATCH_SIZE = 7.5\n"}, "BATCH_SIZE", "7.5", "a whole number"),
-    "no epochs": ({"extra": "EPOCHS = -1\n"}, "EPOCHS", "-1", "a whole number"),
-    "no function": ({"extra": "metrics = 3\n"}, "metrics", "int", "write it as a function"),
-    "an end": (
-        {"extra": "import sys\nsys.exit(3)\n"}, "import", "sys.exit (my_model.py:",
-        'below `if __name__ == "__main__":`',
-    ),
-    "a missing module": ({"extra": "import no_such_module\n"}, "import", "no_such_module", "install it"),
-}  # fmt: skip
+    ("data: torch.zeros(104, 6, device='meta'), torch.zeros(104).long()", "data()", "tensors on meta",
+     "return them on the CPU"),
+    ({"data": ""}, "lacks", "data", "--example tabular"),
+    ({"optimizer": "", "extra": "def schedule(optimizer): ...\n"},
+     "lacks", "optimizer", "rename schedule to scheduler, and see a whole file by"),
+    ({"extra": "BATCH_SIZE = 0\n"}, "BATCH_SIZE", "0", "a whole number"),
+    ({"extra": "BATCH_SIZE = 7.5\n"}, "BATCH_SIZE", "7.5", "a whole number"),
+    ({"extra": "EPOCHS = -1\n"}, "EPOCHS", "-1", "a whole number"),
+    ({"extra": "metrics = 3\n"}, "metrics", "int", "write it as a function"),
+    ({"extra": "import sys\nsys.exit(3)\n"}, "import", "sys.exit (my_model.py:", 'below `if __name__ == "__main__":`'),
+    ({"extra": "import no_such_module\n"}, "import", "no_such_module", "install it"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_file_that_does_not_fit_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
-    parts, thing, value, way_out = REFUSED[name]
+@pytest.mark.parametrize(("file", "thing", "value", "way_out"), REFUSED)
+def test_a_file_that_does_not_fit_is_refused_in_one_line(
+    file: str | dict[str, str], thing: str, value: str, way_out: str, tmp_path: Path
+) -> None:
     with pytest.raises(RefusedError) as refused:
-        models.opened_text(tmp_path, models.source(**parts))
+        models.opened_text(tmp_path, models.source(**parts_of(file)))
     line = str(refused.value)
     assert line.startswith("my_model.py: ")
     assert "\n" not in line
@@ -319,8 +252,7 @@ def test_an_optimizer_that_no_graph_holds_is_a_misfit(name: str, tmp_path: Path,
 def test_an_optimizer_whose_count_lies_on_the_host_is_a_misfit_on_a_gpu(
     kind: str, tmp_path: Path, on_cpu: None
 ) -> None:
-    optimizer = returns("optimizer", "params", f"torch.optim.{kind}(params, lr=0.1)")
-    opened = models.opened_text(tmp_path, models.source(optimizer=optimizer))
+    opened = models.opened_text(tmp_path, models.source(**parts_of(f"optimizer: torch.optim.{kind}(params, lr=0.1)")))
     trainer = new_trainer(opened, UNFUSED.step, recorder=emulated_graph.recorded)
     trainer.run(3)
     trainer.device = torch.device("cuda")
@@ -330,8 +262,7 @@ def test_an_optimizer_whose_count_lies_on_the_host_is_a_misfit_on_a_gpu(
 
 @pytest.mark.parametrize("kind", ["RMSprop", "NAdam", "Adamax"])
 def test_a_graph_holds_an_optimizer_that_cannot_be_fused_as_it_is(kind: str, tmp_path: Path, on_cpu: None) -> None:
-    optimizer = returns("optimizer", "params", f"torch.optim.{kind}(params, lr=0.01)")
-    text = models.source(optimizer=optimizer)
+    text = models.source(**parts_of(f"optimizer: torch.optim.{kind}(params, lr=0.01)"))
     opened = models.opened_text(tmp_path, text)
     judge = Judge(opened, recorder=emulated_graph.recorded)
     fused, graph = (judged_pair(judge, opened, text, RUNGS[name]) for name in ("fused-optimizer", "step-graph"))
@@ -343,11 +274,7 @@ def test_a_graph_holds_an_optimizer_that_cannot_be_fused_as_it_is(kind: str, tmp
 
 # A schedule of torch's, its values in 12 epochs of 13 steps, and what a note says of it.
 SCHEDULES = [
-    (
-        "CosineAnnealingLR(optimizer, EPOCHS)",
-        "lr 0.003 -> 0 -> 0.003 -> 0 -> ... -> 5.11e-05",
-        "lr turns 12 times in 156",
-    ),
+    ("CosineAnnealingLR(optimizer, EPOCHS)", "lr 0.003 -> 0 -> 0.003 -> 0 -> ... -> 5.11e-05", "lr turns 12 times"),
     ("CosineAnnealingWarmRestarts(optimizer, 6)", "", "lr turns 50 times in 156 steps"),
     ("CosineAnnealingWarmRestarts(optimizer, 13)", "", ""),
     ("CosineAnnealingLR(optimizer, EPOCHS * 13)", "lr 0.003 -> 3.04e-07", ""),

@@ -12,32 +12,8 @@ from common.trainer import EpochMetrics
 from ladder.measure.displacement import Displacement
 from ladder.measure.timing import Plan
 from ladder.records.run import Process
+from ladder.verify import gates
 from ladder.verify.control import ROUNDINGS
-from ladder.verify.gates import (
-    FROM_ZERO_SAFETY,
-    LATE_START_ALLOWANCE,
-    LOWER_SHARE,
-    MLP_APART_FLOOR,
-    MLP_APART_LIMIT,
-    MLP_LOSS_FLOOR,
-    MOST_CHANCE,
-    SAFETY,
-    SCALE_SAFETY,
-    TEST_ACCURACY,
-    check,
-    verify_displacements,
-    verify_final,
-    verify_first_update,
-    verify_from_zero,
-    verify_kept_bits,
-    verify_late_epoch,
-    verify_path,
-    verify_short_run,
-    verify_speed,
-    verify_timer,
-    verify_validation,
-    verify_whole_images,
-)
 from ladder.verify.oracle_runs import OracleRun
 from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, verify_losses
 from ladder.verify.short_runs import ShortRun, from_zero_run
@@ -63,22 +39,22 @@ def test_the_checks_of_the_document_are_those_of_the_code() -> None:
         round=0, prepare_s=0.0, warmups_s=[1.0], runs_s=[1.0], gpu_runs_s=None, gpu_states=[], gpu_memory_mib=None
     )
     checks = [
-        *verify_first_update("float32", short, params, seen),
-        *verify_short_run("3 epochs of a few batches", "float32", short, params, seen),
-        *verify_short_run("trained parameters", "float32", short, params, seen),
-        check("trained parameters, metrics left out", 0.0, 0.0),
-        *verify_short_run("epoch from positive biases", "float32", short, params, None),
-        *verify_late_epoch("late epoch of a few batches", "float32", short, 20, params, seen),
-        *verify_late_epoch("late epoch", "float32", short, 2, params, seen),
-        *verify_whole_images("float32", [(seen, 32)]),
-        *verify_kept_bits("float32", params),
-        *verify_from_zero("float32", whole, params, seen),
-        *verify_final(problem, "float32", 1, params, {0: seen}, oracle, 0.5, 200, 515),
-        *verify_validation(problem, "float32", 1, {0: seen}, oracle, oracle.tested[0], 200),
-        verify_timer(0.1),
-        *verify_displacements("float32", {0: Displacement(1.0, 1.0)}, Plan(1, 1, 0), oracle),
-        *verify_path(mlp, "float32", 1, params, params, oracle),
-        verify_speed(1.0, 2.0),
+        *gates.verify_first_update("float32", short, params, seen),
+        *gates.verify_short_run("3 epochs of a few batches", "float32", short, params, seen),
+        *gates.verify_short_run("trained parameters", "float32", short, params, seen),
+        gates.check("trained parameters, metrics left out", 0.0, 0.0),
+        *gates.verify_short_run("epoch from positive biases", "float32", short, params, None),
+        *gates.verify_late_epoch("late epoch of a few batches", "float32", short, 20, params, seen),
+        *gates.verify_late_epoch("late epoch", "float32", short, 2, params, seen),
+        *gates.verify_whole_images("float32", [(seen, 32)]),
+        *gates.verify_kept_bits("float32", params),
+        *gates.verify_from_zero("float32", whole, params, seen),
+        *gates.verify_final(problem, "float32", 1, params, {0: seen}, oracle, 0.5, 200, 515),
+        *gates.verify_validation(problem, "float32", 1, {0: seen}, oracle, oracle.tested[0], 200),
+        gates.verify_timer(0.1),
+        *gates.verify_displacements("float32", {0: Displacement(1.0, 1.0)}, Plan(1, 1, 0), oracle),
+        *gates.verify_path(mlp, "float32", 1, params, params, oracle),
+        gates.verify_speed(1.0, 2.0),
         *verify_losses(problem, arrived, [arrived]),
         verify_clock(process, [1.0, 1.0]),
         verify_judged_time(process, 0),
@@ -95,21 +71,21 @@ def test_the_checks_of_the_document_are_those_of_the_code() -> None:
 def test_the_limits_of_the_document_are_those_of_the_code() -> None:
     text = " ".join(METHOD.split())
     told = {
-        r"Short runs\*\*: ([\d.]+) times the largest error of the controls": SAFETY,
-        r"([\d.]+) times for the scale": SCALE_SAFETY,
-        r"([\d.]+) times from zeros": FROM_ZERO_SAFETY,
-        r"precision's share has the limit ([\d.]+)\.": LOWER_SHARE,
-        r"where controls show ([\d.]+) by chance": MOST_CHANCE,
-        r"An MLP's distance may be ([\d.]+) more": MLP_APART_FLOOR,
-        r"and ([\d.]+) at most": MLP_APART_LIMIT,
-        r"its losses ([\d.]+) more": MLP_LOSS_FLOOR,
-        r"Test accuracy may differ by ([\d.]+) more": TEST_ACCURACY[0],
-        r"and by ([\d.]+) for an MLP": TEST_ACCURACY[1],
+        r"Short runs\*\*: ([\d.]+) times the largest error of the controls": gates.SAFETY,
+        r"([\d.]+) times for the scale": gates.SCALE_SAFETY,
+        r"([\d.]+) times from zeros": gates.FROM_ZERO_SAFETY,
+        r"precision's share has the limit ([\d.]+)\.": gates.LOWER_SHARE,
+        r"where controls show ([\d.]+) by chance": gates.MOST_CHANCE,
+        r"An MLP's distance may be ([\d.]+) more": gates.MLP_APART_FLOOR,
+        r"and ([\d.]+) at most": gates.MLP_APART_LIMIT,
+        r"its losses ([\d.]+) more": gates.MLP_LOSS_FLOOR,
+        r"Test accuracy may differ by ([\d.]+) more": gates.TEST_ACCURACY[0],
+        r"and by ([\d.]+) for an MLP": gates.TEST_ACCURACY[1],
     }
     assert {pattern: [float(found) for found in re.findall(pattern, text)] for pattern in told} == {
         pattern: [limit] for pattern, limit in told.items()
     }
     (late,) = re.findall(r"(\d+) % of those that it has wrong in an epoch are allowed as well", text)
-    assert int(late) / 100 == LATE_START_ALLOWANCE
+    assert int(late) / 100 == gates.LATE_START_ALLOWANCE
     rows = dict(re.findall(r"^\| (\w+) \| (\d+) \|", METHOD, re.MULTILINE))
     assert rows == {precision: str(rounding.bits) for precision, rounding in ROUNDINGS.items()}

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ladder.processes.worker_process import ROOT
+
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["torch._dynamo", "ladder.torch_model.worker", "ladder.torch_model.plan"])
 
@@ -48,6 +50,7 @@ def run_module(command: Sequence[str], log: Path, variables: Mapping[str, str]) 
     with log.open("wb") as output:
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
+    os.chdir(ROOT)
     os.environ.update(variables)
     sys.argv = list(command)
     sys.modules.pop(command[0], None)  # or it would be warned of

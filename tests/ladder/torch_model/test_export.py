@@ -6,7 +6,6 @@ import ast
 import json
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -26,6 +25,7 @@ from ladder.torch_model.plan import planned, tried
 from stages.torch.registry import RUNGS, rung_named
 from tests.examples.test_torch_examples import NAMES, few_rows
 from tests.ladder.torch_model import scripts
+from tests.torch_model.forked import ForkedWorker
 
 ON_CPU = [name for name, rung in RUNGS.items() if rung.place != "gpu"]
 UNCOMPILED = [name for name in ON_CPU if RUNGS[name].step.compiler.arguments is None and not RUNGS[name].step.around]
@@ -76,6 +76,7 @@ def data():
 validation = data
 """
 VERIFY = ("--verify", "--epochs", "2")  # which has fewer than the 64 steps of more epochs
+PATIENCE_S = 600.0
 pytestmark = pytest.mark.torch
 
 
@@ -118,11 +119,11 @@ def run_each(
     for number, (text, options) in enumerate(asked):
         (folder / f"run_{number}.py").write_text(text)
         commands.append(shlex.join([str(folder / f"run_{number}.py"), *options]))
-    flag = ["--recorded"] if recorded else []
-    command = [sys.executable, scripts.__file__, *flag, str(folder), *commands]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return [(status, printed) for status, printed in map(json.loads, done.stdout.splitlines())]
+    flag, log = ["--recorded"] if recorded else [], folder / "logs" / "scripts.log"
+    ran = ForkedWorker(["", "-m", scripts.__name__, *flag, str(folder), *commands], log, log)
+    assert ran.wait(PATIENCE_S) == 0, log.read_text()
+    told = [line for line in log.read_text().splitlines() if line.startswith(("[0, ", "[1, "))]  # others warn
+    return [(status, printed) for status, printed in map(json.loads, told)]
 
 
 def telling(texts: dict[str, str]) -> dict[str, str]:

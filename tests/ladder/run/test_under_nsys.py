@@ -130,33 +130,30 @@ def test_stages_prepare_side_by_side_and_one_runs_at_a_time_while_reports_are_wr
     assert results.took_s["profiling by nsys"] > 0
 
 
+LATE = "no answer within 8 s (--timeout)"
+
+
 @pytest.mark.parametrize(
-    ("fault", "reason"),
+    ("faults", "hangs", "reasons"),
     [
-        ("exit 7", "exit code 7 after its result"),
-        ("kill -9 $$", "exit code 137 after its result"),
-        ("exit 0", "nsys left no report"),
-        ("sleep 1000", "no answer within 8 s (--timeout)"),
+        (("exit 7", "kill -9 $$", "exit 0"), "", ("exit code 7 after its result", "exit code 137 after its result",
+                                                  "nsys left no report")),
+        (("sleep 1000",), "marks-too", (LATE, LATE)),
     ],
-)
+)  # fmt: skip
 def test_a_failure_costs_only_one_profile(
-    program: Program, here: Path, tmp_path: Path, fault: str, reason: str
-) -> None:
-    program(f'[ "$stage" != marks ] || {fault}')
-    marks, *others = run(tmp_path, timeout_s=8.0).stages
-    assert marks.unprofiled["nsys"].startswith(reason)
-    assert (marks.status, marks.profiles) == ("passed", [])
-    assert [(stage.status, len(stage.profiles), stage.unprofiled) for stage in others] == [("passed", 1, {})] * 3
-    assert_none_is_left(here)
-
-
-def test_a_worker_that_hangs_in_its_turn_costs_only_its_profile(
-    program: Program, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HANGS", "marks")
-    marks, *others = run(tmp_path, timeout_s=8.0).stages
-    assert (marks.status, marks.unprofiled) == ("passed", {"nsys": "no answer within 8 s (--timeout)"})
-    assert [len(stage.profiles) for stage in others] == [1] * 3
+    program: Program, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: tuple[str, ...], hangs: str,
+    reasons: tuple[str, ...],
+) -> None:  # fmt: skip
+    names = ("marks", "marks-too", "marks-as-well")
+    program("\n".join(f'[ "$stage" != {name} ] || {fault}' for name, fault in zip(names, faults, strict=False)))
+    monkeypatch.setenv("HANGS", hangs)  # in its turn
+    stages = run(tmp_path, timeout_s=8.0).stages
+    for stage, reason in zip(stages, reasons, strict=False):
+        assert stage.unprofiled["nsys"].startswith(reason)
+        assert (stage.status, stage.profiles) == ("passed", [])
+    others = [(stage.status, len(stage.profiles), stage.unprofiled) for stage in stages[len(reasons) :]]
+    assert others == [("passed", 1, {})] * (4 - len(reasons))
     assert_none_is_left(here)
 
 

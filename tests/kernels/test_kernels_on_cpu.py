@@ -28,7 +28,7 @@ CAUGHT, TRIED = 2, 8  # of the mutants drawn: so many are caught; some have no e
 TELLING = {
     "last_layer": (8, 5, 4, 9),
     "ring_forward": (3, 13),
-    "ring_back": (9, 34, 24),
+    "ring_back": (5, 18, 12),
     "hidden_head": (5, 2),
     "hidden_layers": (3, 4),
     "update_all": (6,),

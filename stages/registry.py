@@ -102,6 +102,7 @@ SOURCES = (
     "stages.languages.cute_head:STAGE",
     "stages.languages.triton_update:STAGE",
     "stages.languages.triton_skinny:STAGE",
+    "stages.references.tinygrad_jit:STAGE",
     "stages.devices.ddp_step:STAGE",
     "stages.devices.ddp_peer:STAGE",
     "stages.devices.ddp_overlap:STAGE",

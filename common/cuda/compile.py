@@ -93,6 +93,13 @@ def nvrtc_version() -> tuple[int, int]:
     return major, minor
 
 
+def nvrtc_path() -> str:
+    """The file of the NVRTC that we compile with, for libraries that look for one of an installed toolkit."""
+    from cuda.pathfinder import load_nvidia_dynamic_lib
+
+    return str(load_nvidia_dynamic_lib("nvrtc").abs_path)
+
+
 def include_folders(source: Path) -> list[Path]:
     """Folders searched for quoted headers: the file's own, then its parent (for `device/cluster.cuh`)."""
     return [source.parent, source.parent.parent]

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
     "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "torch", "triton",
-    "nvidia-cutlass-dsl", "jax", "numba", "scipy", "accelerate", "lightning",
+    "nvidia-cutlass-dsl", "jax", "tinygrad", "numba", "scipy", "accelerate", "lightning",
 )  # fmt: skip
 CPUINFO = Path("/proc/cpuinfo")
 UNKNOWN = "unknown"
@@ -122,6 +122,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     ),
     "triton": ((partial(_not_installed, "triton", "Triton"),), ("triton",)),
     "cute": ((partial(_not_installed, "cutlass", "CuTe DSL"),), ()),  # slow to import; its code is kept on disk
+    "tinygrad": ((partial(_not_installed, "tinygrad", "tinygrad"),), ("tinygrad",)),
     "gpu": ((_no_device,), ()),
     "two-gpus": ((_too_few_gpus,), ()),
     "no-gpu": ((_with_gpu,), ()),
@@ -145,10 +146,13 @@ def missing(needs: Iterable[str]) -> str | None:
 def import_packages(needs: Iterable[str]) -> None:
     """Import the modules that a stage with these needs imports, so that its preparation time excludes imports.
 
-    PyTorch's compiler, which reads the name of its cache when imported, keeps its code beside ours. It asks for a GPU
-    then: without NVML it would initialise CUDA, after which a forked process cannot use the device.
+    PyTorch's compiler and tinygrad, which read the names of their caches when imported, keep their code beside ours.
+    The former asks for a GPU then: without NVML it would initialise CUDA, after which a forked process cannot use the
+    device.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
+    os.environ.pop("PYTHON", None)  # which `make PYTHON=...` exports, and tinygrad reads as a number
+    os.environ.setdefault("CACHEDB", str(cache_folder("tinygrad") / "cache.db"))
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     for need in needs:
         for module in NEEDS[need][1] if need in NEEDS else ():

@@ -140,10 +140,10 @@ def test_two_stages_of_one_name_are_refused() -> None:
         ("all", [n for n, e in OF_ONE.items() if e.stage.group not in ABLATIONS]),
         ("memory", ["alloc-cudamalloc", "alloc-async", "alloc-pool", "alloc-arena"]),
         ("data", ["pageable", "pinned", "pinned-overlap", "resident-f32", "resident-u8"]),
-        ("languages", ["triton-head", "cute-head", "triton-update", "triton-skinny"]),
+        ("languages", ["triton-head", "cute-head", "triton-update", "triton-skinny", "tinygrad-jit"]),
         ("devices", SEVERAL),
         ("jax-shard,devices", SEVERAL),
-        ("triton-skinny..ddp-step", ["triton-skinny"]),
+        ("tinygrad-jit..ddp-step", ["tinygrad-jit"]),
         ("torch-ddp,naive", ["naive", "torch-ddp"]),
         ("ladder", [e.stage.name for e in RUNGS if e.stage.group == "ladder"]),
         ("references", REFERENCES),
@@ -171,7 +171,7 @@ def test_on_several_gpus_groups_and_ranges_include_the_stages_that_take_them() -
     for word in ("all", "references"):
         found = {gpus: {e.stage.name for e in select([word], ENTRIES, gpus=gpus)} for gpus in (1, 2)}
         assert found[2] - found[1] == references
-    assert [e.stage.name for e in select(["triton-skinny..ddp-step"], ENTRIES, gpus=2)] == ["triton-skinny", "ddp-step"]
+    assert [e.stage.name for e in select(["tinygrad-jit..ddp-step"], ENTRIES, gpus=2)] == ["tinygrad-jit", "ddp-step"]
 
 
 def test_beside_a_gpu_the_cpus_rungs_are_selected_by_name_alone() -> None:

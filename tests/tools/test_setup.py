@@ -189,7 +189,7 @@ def test_every_extra_that_set_up_may_ask_for_is_in_pyproject() -> None:
     asked = {"dev", "compile", "site", "cluster", "torch-cpu", "jax-cpu", "loops"}
     asked |= {extra for left, right in setup.CONFLICTS for extra in left | right}
     # Which only some readers need, and which PyTorch brings.
-    assert asked == set(optional) - {"notebook", "cute", "triton"}
+    assert asked == set(optional) - {"notebook", "cute", "tinygrad", "triton"}
 
 
 def test_the_dev_extra_brings_every_program_that_our_scripts_run() -> None:

@@ -23,6 +23,7 @@ from stages.references import (
     choices,
     jax_scan,
     jax_scan_bf16,
+    tinygrad_jit,
     torch_dataloader,
     torch_eager,
     torch_graph,
@@ -83,6 +84,15 @@ def test_pytorch_gives_back_the_parameters_that_it_was_given() -> None:
         for name, tensor in initial.tensors().items():
             assert first.tensors()[name].tobytes() == tensor.tobytes()
             assert not np.shares_memory(first.tensors()[name], second.tensors()[name])
+
+
+def test_tinygrad_in_whole_replays_and_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its interpreter: a replay must train on its own batches, not on those that were captured."""
+    monkeypatch.delenv("PYTHON", raising=False)  # which `make PYTHON=...` exports, and tinygrad reads as a number
+    pytest.importorskip("tinygrad", reason="tinygrad is not installed")
+    monkeypatch.setattr(tinygrad_jit, "TOGETHER", 2)
+    problem = Problem(inputs=7, classes=4, hidden=(6,), batch_size=3, metrics_every=2)
+    assert_trains(partial(tinygrad_jit.TinygradTrainer, device="PYTHON"), problem)
 
 
 @pytest.mark.jax

@@ -13,6 +13,7 @@ from reports.markdown.own_models import own_model_block, own_models_block
 from reports.markdown.readme import (
     RecordedRuns,
     cpu_block,
+    gpus_block,
     ladder_block,
     leads_block,
     leads_table,
@@ -28,6 +29,7 @@ BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in th
     "picture": lambda records, page: pictures_block(pictures(records.runs(page), records.reference)),
     "ladder": lambda records, page: ladder_block(records.runs(page)),
     "networks": lambda records, page: networks_block(records.runs(page)),
+    "gpus": lambda records, page: gpus_block(records.runs(page)),
     "cpu": lambda records, page: cpu_block(records.runs(page, on_cpu=True)),
     "leads": lambda records, page: leads_block(records.runs(page), records.studies),
     "study-leads": lambda records, _: leads_table(records.studies),

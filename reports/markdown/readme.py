@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
+from itertools import combinations, groupby
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
-from statistics import mode
+from statistics import median, mode
 
 from ladder.records.run import Results, StageCode, StageResult, all_results, load
 from ladder.records.study import INDEX, Published, Study
@@ -40,6 +40,11 @@ Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to th
 HOW_TO_READ_NETWORKS = (
     "us/step of `cuda-graph`, and of the fastest rung in each class of precision beside its reference. Lead: the "
     f"speedup over {FASTEST_REFERENCE}, with the range over processes. Bold: the fastest rung. {ON_GPU_TIME}"
+)
+
+HOW_TO_READ_GPUS = (
+    "*Fastest* counts what both timed. *Rungs* are those whose kernels a graph launches, or that are one kernel; "
+    "*All of them* is their median, with the range over rungs. Where commits differ, kernels may."
 )
 
 
@@ -119,6 +124,43 @@ def networks_block(runs: Runs) -> str:
     return "\n\n".join([HOW_TO_READ_NETWORKS, *blocks]) if blocks else ""
 
 
+def gpus_block(runs: Runs) -> str:
+    """For each pair of GPUs a table of the networks that both recorded; empty without any."""
+    networks = grouped(((run.problem.network, run.problem.batch_size), run) for _, run in runs).values()
+    pairs = grouped(((_gpu_alone(a), _gpu_alone(b)), (a, b)) for of in networks for a, b in combinations(of, 2))
+    blocks = []
+    for (first, second), both in pairs.items():
+        columns = ("Network, batch", "`cuda-graph`", "Fastest rung", "Fastest reference", "Rungs", "All of them")
+        lines = [_beside(one, other) for one, other in both]
+        how = f"us/step on an {first} and on an {second}, and the speedup of the latter. {HOW_TO_READ_GPUS}"
+        commits = f"Commits, {first} and {second}"
+        blocks.append(f"{how}\n\n{table((*columns, commits), lines, right=[False] * 7)}")
+    return "\n\n".join(blocks)
+
+
+def _beside(one: Results, other: Results) -> tuple[str, ...]:
+    """A network's row. Rungs whose kernels the host launches are left out of the last ratio: they show the host."""
+    before = {stage.name: stage for stage in one.stages}
+    found = [(stage, speedup) for stage in other.stages if (speedup := ratio(before.get(stage.name), stage))]
+    references = [(stage, speedup) for stage, speedup in found if stage.group == "reference"]
+    rungs = [(stage, speedup) for stage, speedup in found if stage.group != "reference"]
+    gains = sorted(speedup.times for stage, speedup in rungs if regime(stage) in ("graph", "one kernel"))
+
+    def shown(stage: StageResult | None) -> str:
+        cells = [f"{code(s.name)} {_step(before[s.name])}, {_step(s)}: {gain.text}" for s, gain in found if s is stage]
+        return cells[0] if cells else numbers.MISSING
+
+    return (
+        f"{other.problem.network}, {other.problem.batch_size}",
+        shown(other.stage("cuda-graph")).removeprefix("`cuda-graph` "),
+        shown(fastest(stage for stage, _ in rungs)),
+        shown(fastest(stage for stage, _ in references)),
+        str(len(gains)),
+        numbers.ratio_spread(median(gains), gains[0], gains[-1]) if gains else numbers.MISSING,
+        f"{commit(one)[:COMMIT_DIGITS]}, {commit(other)[:COMMIT_DIGITS]}",
+    )
+
+
 def cpu_block(runs: Runs) -> str:
     """A row for each network recorded on a CPU: its fastest rung beside the fastest reference; empty without any."""
     if not runs:
@@ -173,7 +215,7 @@ def _winners(run: Results) -> list[tuple[str, ...]]:
             _step(run.stage("cuda-graph")) if winner.precision == "float32" else "",
             code(winner.stage.name),
             _step(winner.stage),
-            code(winner.reference.name),
+            ", ".join(filter(None, (code(winner.reference.name), cell(winner.reference.detail)))),
             numbers.microseconds(winner.reference_us),
             f"**{winner.text}**" if best and winner.stage is best.stage else winner.text,
         )

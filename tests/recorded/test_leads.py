@@ -202,7 +202,29 @@ def test_the_leads_of_the_recorded_networks() -> None:
         folder = (ROOT / "docs" / row["Network, batch"].split("](")[1].removesuffix(")")).resolve().parent
         run, rung = stages(folder), row["Fastest rung"].strip("`")
         assert rung == fastest_rung(run, row["Precision"])["name"]
-        check(row["Lead"], row["Fastest reference"], named(run, rung), run)
+        reference, _, variant = row["Fastest reference"].partition(", ")
+        assert variant == named(run, reference.strip("`"))["detail"]
+        check(row["Lead"], reference, named(run, rung), run)
+
+
+def test_the_times_of_two_gpus_side_by_side() -> None:
+    (rows,) = tables(between("docs/recordings.md", "gpus"))
+    on = {(_network(folder), folder.parent.name[:4]): stages(folder) for folder in RUNS}
+    shown = [row["Network, batch"].partition(",")[0] for row in rows]
+    assert sorted(shown) == sorted(network for network, gpu in on if gpu == "h100")
+    for network, row in zip(shown, rows, strict=True):
+        first, second = on[network, "h100"], on[network, "h200"]
+        both = [one for one in second if one["name"] in {other["name"] for other in first}]
+        references = [one for one in both if one["group"] == "reference"]
+        rung = min((one for one in both if one["group"] != "reference"), key=host_us)
+        found = {"`cuda-graph`": named(second, "cuda-graph"), "Fastest rung": rung}
+        for column, stage in (found | {"Fastest reference": min(references, key=host_us)}).items():
+            name, us = stage["name"], [host_us(named(first, stage["name"])), host_us(stage)]
+            assert name in column + row[column]
+            assert [float(one) for one in re.findall(r"(?<=[` ])[\d.]+(?=[,:])", f" {row[column]}")] == pytest.approx(
+                us, rel=0.006
+            )
+            assert agrees(row[column], us[0] / us[1])
 
 
 def newest(study: str) -> Path:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 import run_ladder
-from ladder.records.run import Results, ResultsError, load, save
+from ladder.records.run import Results, ResultsError, Spread, Timing, load, save
 from ladder.run.code_watch import code_today
 from ladder.study.study_file import read_study
 from reports.facts import numbers
@@ -21,7 +21,7 @@ from tests.reports import sample
 from tests.reports.figures.svg import words
 
 ROOT = Path(__file__).parents[3]
-LADDER, NETWORKS, PICTURE, CPU = map(markers, ("ladder", "networks", "picture", "cpu"))
+LADDER, NETWORKS, PICTURE, CPU, GPUS = map(markers, ("ladder", "networks", "picture", "cpu", "gpus"))
 BEGIN, END = LADDER
 
 
@@ -118,6 +118,41 @@ def test_every_gpu_has_a_table_of_all_its_runs_and_one_gpu_its_first_ladder(read
     record(replace(sample.results(), environment=environment), readme, f"{FOLDER}/hidden-256")
     update_documents(readme.parent, reference)  # README and the climb tell of one GPU, also if another was later
     assert "784-256-10, batch 128, MNIST, NVIDIA H100 80GB HBM3" in " ".join(words(picture.read_text()))
+
+
+def test_what_two_gpus_timed_stands_side_by_side(readme: Path) -> None:
+    run = sample.replace_stage(sample.results(), "cublas", regime="graph")
+    page = readme.parent / "docs" / "recordings.md"
+    page.parent.mkdir()
+    page.write_text("\n".join(GPUS))
+    record(sample.deeper_results(), readme, "h200/hidden-128-128-128")
+    reference = record(run, readme, "h200/hidden-256")
+    update_documents(readme.parent, reference)
+    assert "|" not in page.read_text()  # no network on two GPUs
+    environment = {"gpu": {"name": "NVIDIA H100 80GB HBM3"}, "code": {"git_commit": "fedcba9876543210"}}
+    slower = sample.replace_stage(run, "cublas", timing=at_times(run, "cublas", 2.0))
+    slower = sample.replace_stage(slower, "async", timing=at_times(run, "async", 4.0))
+    slower = sample.replace_stage(slower, "jax-scan", status="failed")
+    record(replace(slower, environment=environment), readme, "h100/hidden-256")
+    update_documents(readme.parent, reference)
+    header, _, row = [line for line in page.read_text().splitlines() if line.startswith("|")]
+    assert "Commits, H100 80GB HBM3 and H200" in header
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[:2] == ["784-256-10, 128", numbers.MISSING]  # cuda-graph crashed
+    assert cells[2].startswith("`cublas` 73.5, 36.8: 2.0")
+    assert cells[3].startswith("`torch-amp` 214, 214: 1.0")  # the fastest of those that both timed
+    assert (cells[4], cells[5][:4]) == ("1", "2.00")  # without `async`, whose kernels the host launches
+    assert cells[6] == "fedcba9, 0123456"
+
+
+def at_times(run: Results, name: str, factor: float) -> Timing:
+    """A stage's timing, so many times as slow."""
+    stage = run.stage(name)
+    assert stage
+    assert stage.timing
+    epoch = stage.timing.epoch_s
+    slower = Spread(epoch.median * factor, epoch.min * factor, epoch.max * factor)
+    return replace(stage.timing, epoch_s=slower)
 
 
 def ladder(text: str) -> dict[str, list[str]]:

@@ -276,7 +276,7 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
         return []
     files = all_results(reference, f"{FOLDER}/*")
     runs = {path.parent.name: ChapterRun(load(path.parent), path.parent.name) for path in files}
-    for path in (reference.parent / LANGUAGES / LANGUAGES_ON).glob("*/results.json"):
+    for path in all_results(reference.parent / LANGUAGES / LANGUAGES_ON, "*"):
         runs[f"{LANGUAGES} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
     for path in [point for study, of in STUDIES.items() for point in all_results(reference, f"{of}/studies/{study}/*")]:
         runs[f"{path.parent.parent.name} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)

@@ -25,6 +25,10 @@ KEPT_IN = sorted(
 )
 
 
+def test_all_results_take_at_most_9_mb() -> None:
+    assert sum(file.stat().st_size for file in Path("results").rglob("*") if file.is_file()) <= 9_000_000
+
+
 def rendered(folder: Path) -> tuple[str, dict[str, Callable[[], Canvas]]]:
     """The document, and the function that draws each figure, by the name of its file."""
     if torch_run.has_record(folder):

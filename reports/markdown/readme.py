@@ -390,10 +390,17 @@ def recorded_code_block(reference: Path, today: Mapping[str, StageCode]) -> str:
             same = OLDER
         elif 0 < len(other) < len(rows):
             same = f"{len(rows) - len(other):,}, not {numbers.listing(dict.fromkeys(other))}"
-        lines.append((cell(machine), at[:COMMIT_DIGITS], ", ".join(names), f"{len(rows):,}", same))
+        lines.append((*_when(machine, at, [run for _, run in group]), ", ".join(names), f"{len(rows):,}", same))
     models = own_models(reference).values()
     for (machine, at), own in grouped(((machine_name(run), commit(run)), run) for _, run in models).items():
         passed = sum(rung.status == "passed" for run in own for rung in run.rungs)
         files = ", ".join(code(f"torch {run.model.file}") for run in own)
-        lines.append((cell(machine), at[:COMMIT_DIGITS], files, f"{passed:,}", "not recorded"))
-    return table(("Machine", "Commit", "What", "Rows", "Same code today"), lines, right=[False] * 3 + [True, False])
+        lines.append((*_when(machine, at, own), files, f"{passed:,}", "not recorded"))
+    columns = ("Machine", "Commit", "Day", "What", "Rows", "Same code today")
+    return table(columns, lines, right=[False] * 4 + [True, False])
+
+
+def _when(machine: str, at: str, runs: Sequence[Results | TorchResults]) -> tuple[str, str, str]:
+    """Where, from which commit and on which days runs were recorded."""
+    days = sorted(run.created.partition("T")[0] for run in runs)
+    return cell(machine), at[:COMMIT_DIGITS], " to ".join(dict.fromkeys((days[0], days[-1])))

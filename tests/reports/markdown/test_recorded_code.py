@@ -11,9 +11,12 @@ from tests.reports import sample
 CODE, OTHER = StageCode("a", None, scheme=2), StageCode("a", "b", scheme=2)
 
 
-def row_of(reference: Path, run: str, *stages: StageResult, today: dict[str, StageCode]) -> list[str]:
+def row_of(
+    reference: Path, run: str, *stages: StageResult, today: dict[str, StageCode], created: str = ""
+) -> list[str]:
     (reference / run).mkdir(parents=True)
-    save(replace(sample.results(), stages=list(stages)), reference / run / "results.json")
+    run_then = replace(sample.results(), stages=list(stages), created=created or sample.results().created)
+    save(run_then, reference / run / "results.json")
     *_, row = recorded_code_block(reference, today).splitlines()
     return [cell.strip() for cell in row.strip("|").split("|")]
 
@@ -29,7 +32,8 @@ def test_what_passed_is_counted_and_what_ran_other_code_is_named(tmp_path: Path)
     *machine, rows, same = row_of(
         tmp_path / "same", "h200/hidden-256", *passed(CODE, "naive", "async"), skipped, today=today
     )
-    assert (machine[2], rows, same) == ("784-256-10", "2", "all")
+    day = sample.results().created[:10]
+    assert (machine[2:], rows, same) == ([day, "784-256-10"], "2", "all")
     assert machine[1] in sample.results().environment["code"]["git_commit"]
     stages = [*passed(OTHER, "naive"), *passed(None, "async"), *passed(CODE, "gone", "cublas")]
     *_, rows, same = row_of(tmp_path / "other", "h200/hidden-256", *stages, today=today)
@@ -47,8 +51,14 @@ def test_a_machine_of_any_name_is_text(tmp_path: Path) -> None:
 
 def test_a_study_s_points_share_a_line(tmp_path: Path) -> None:
     row_of(tmp_path, "h200/studies/depth/depth-1", *passed(CODE, "naive"), today={})
-    *_, what, rows, same = row_of(tmp_path, "h200/studies/depth/depth-2", *passed(CODE, "naive"), today={"naive": CODE})
-    assert (what, rows, same) == ("`depth`", "2", "all")
+    *_, day, what, rows, same = row_of(
+        tmp_path,
+        "h200/studies/depth/depth-2",
+        *passed(CODE, "naive"),
+        today={"naive": CODE},
+        created="2027-03-01T08:00:00+00:00",
+    )
+    assert (day, what, rows, same) == (f"{sample.results().created[:10]} to 2027-03-01", "`depth`", "2", "all")
     *_, same = row_of(tmp_path, "h200/studies/depth/depth-3", *passed(CODE, "naive"), today={"naive": OTHER})
     assert same == "none"  # without a list of all stages
 

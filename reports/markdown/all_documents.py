@@ -22,6 +22,7 @@ from reports.markdown.readme import (
     pictures_block,
     published_block,
     recorded_code_block,
+    repeats_block,
 )
 from reports.report_error import ReportError
 
@@ -30,6 +31,7 @@ BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in th
     "ladder": lambda records, page: ladder_block(records.runs(page)),
     "networks": lambda records, page: networks_block(records.runs(page)),
     "gpus": lambda records, page: gpus_block(records.runs(page)),
+    "repeats": lambda records, _: repeats_block(records.reference),
     "cpu": lambda records, page: cpu_block(records.runs(page, on_cpu=True)),
     "leads": lambda records, page: leads_block(records.runs(page), records.studies),
     "study-leads": lambda records, _: leads_table(records.studies),

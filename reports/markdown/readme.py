@@ -161,6 +161,42 @@ def _beside(one: Results, other: Results) -> tuple[str, ...]:
     )
 
 
+def repeats_block(reference: Path) -> str:
+    """How far apart the recordings of a stage lie, where one GPU recorded its network more than once; empty without.
+
+    The study of curves, which times short runs only, and runs to an accuracy are left out.
+    """
+    runs = [load(file) for file in all_results(reference, "**") if CURVES not in file.parts]
+    whole = [run for run in runs if gpu_name(run) and run.settings.target_accuracy is None]
+    timed = ((_same(run, stage), stage) for run in whole for stage in run.stages if stage.device == "gpu")
+    apart: dict[str, list[tuple[float, str]]] = {}
+    for (network, name, *_), stages in grouped(timed).items():
+        us = sorted(us for stage in stages if (us := median_us(stage)) is not None)
+        waits = any(regime(stage) == "host" for stage in stages)
+        kind = LAUNCHED if waits else "other references" if stages[0].group == "reference" else "other rungs"
+        if len(us) > 1:
+            ends = " to ".join(map(numbers.microseconds, (us[0], us[-1])))
+            apart.setdefault(kind, []).append((us[-1] / us[0] - 1, f"{code(name)} in {network}, {ends} us"))
+    lines = [
+        (kind, str(len(found)), numbers.share(median(share for share, _ in found)), *_largest(found))
+        for kind, found in sorted(apart.items())
+    ]
+    columns = ("Stages", "Compared", "Median difference", "Largest difference", "Of")
+    return table(columns, lines, right=[False, True, True, True, False]) if lines else ""
+
+
+def _same(run: Results, stage: StageResult) -> tuple[str, str, str, int, int, int | None, int]:
+    """What two recordings of a stage must have in common to be compared."""
+    its = run.problem
+    by = its.batch_size, its.networks, its.max_steps, its.validate_every
+    return its.network, stage.name, gpus_name(run), *by
+
+
+def _largest(found: list[tuple[float, str]]) -> tuple[str, str]:
+    share, words = max(found)
+    return numbers.share(share), words
+
+
 def cpu_block(runs: Runs) -> str:
     """A row for each network recorded on a CPU: its fastest rung beside the fastest reference; empty without any."""
     if not runs:
@@ -200,6 +236,9 @@ def _networks(runs: Runs, gpu: str) -> Iterator[str]:
     columns = ("Network, batch", "Precision", "`cuda-graph`", "Fastest rung", "us/step", "Fastest reference", "us/step")
     lines = [(_link(folder, run), *cells) for folder, run in runs for cells in _winners(run)]
     yield table((*columns, "Lead"), lines, right=[False, False, True, False, True, False, True, True])
+    passed = [stage for _, run in runs for stage in run.stages if stage.status == "passed"]
+    disturbed = sum(any(process.disturbed for process in stage.processes) for stage in passed)
+    yield f"{disturbed} of {numbers.count(len(passed), 'stage')} had a disturbed process."
 
 
 def _link(folder: str, run: Results) -> str:
@@ -367,6 +406,8 @@ def _timed(studies: Sequence[StudyResults]) -> list[StudyResults]:
     return [results for results in studies if not seeds_of(results)]
 
 
+LAUNCHED = "launched by the host"
+CURVES = "loss-curves"  # the study that times short runs only
 OLDER = "older hashes"  # which nobody can compare with today's
 STUDIES = "studies"  # the folder beside a machine's networks
 

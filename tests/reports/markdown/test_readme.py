@@ -15,7 +15,7 @@ from reports.facts.verdict import gains
 from reports.markdown import all_documents
 from reports.markdown.all_documents import documents, markers, outdated, update_documents
 from reports.markdown.climb import FOLDER
-from reports.markdown.readme import RecordedRuns
+from reports.markdown.readme import RecordedRuns, repeats_block
 from reports.report_error import ReportError
 from tests.reports import sample
 from tests.reports.figures.svg import words
@@ -143,6 +143,23 @@ def test_what_two_gpus_timed_stands_side_by_side(readme: Path) -> None:
     assert cells[3].startswith("`torch-amp` 214, 214: 1.0")  # the fastest of those that both timed
     assert (cells[4], cells[5][:4]) == ("1", "2.00")  # without `async`, whose kernels the host launches
     assert cells[6] == "fedcba9, 0123456"
+
+
+def test_recordings_of_one_network_on_one_gpu_are_compared(readme: Path) -> None:
+    run = sample.replace_stage(sample.results(), "cublas", regime="graph")
+    slower = sample.replace_stage(run, "cublas", timing=at_times(run, "cublas", 1.25))
+    slower = sample.replace_stage(slower, "naive", timing=at_times(run, "naive", 2.0))
+    slower = sample.replace_stage(slower, "async", status="failed")
+    slower = sample.replace_stage(slower, "bf16-gemm", status="failed")
+    reference = record(run, readme, "h200/hidden-256")
+    record(slower, readme, "h200/studies/again/run")
+    record(replace(slower, problem=replace(run.problem, batch_size=7)), readme, "h200/studies/batch/run")
+    record(replace(slower, environment={"gpu": {"name": "NVIDIA H100"}}), readme, "h100/hidden-256")
+    launched, references, rungs = [line.split(" | ") for line in repeats_block(reference).splitlines()[2:]]
+    assert launched[1:4] == ["2", "50%", "100%"]
+    assert launched[4].startswith("`naive` in 784-256-10, 85.5 to 171 us")
+    assert references[1:4] == ["2", "0%", "0%"]
+    assert rungs[1:4] == ["1", "25%", "25%"]
 
 
 def at_times(run: Results, name: str, factor: float) -> Timing:

@@ -12,11 +12,13 @@ from ladder.records.program import ROOT
 from ladder.records.torch_run import FILE, ModelRecord, TorchResults, load
 from reports.facts import numbers
 from reports.facts.grouped import grouped
-from reports.facts.torch_rows import FUSED, TorchRow, device, origin, torch_rows, torch_verdict
-from reports.writers.markdown import code, table
+from reports.facts.torch_rows import EAGER, FUSED, TorchRow, device, origin, torch_rows, torch_verdict
+from reports.screens.torch import ABOUT, speedup
+from reports.writers.markdown import cell, code, table
 
 SHOWN = ("eager", "resident", FUSED, "compile", "reduce-overhead", "step-graph", "compiled-graph")
-"""The rungs whose times the table has."""
+"""The rungs whose times the table has; on the front page with the one that `resident` climbs from."""
+SHOWN_IN_FRONT = ("eager", "no-item", *SHOWN[1:])
 EXAMPLE = "tabular"
 FRONT = (EXAMPLE, "cnn")
 ORDER = ("mlp", "tabular", "cnn", "ppo", "chars")
@@ -60,12 +62,18 @@ def own_model_block(reference: Path, page: Path) -> str:
     named = [name for name in FRONT if name in models]
     by_name = [{row.name: row for row in torch_rows(models[name][1])} for name in named]
     lines = [
-        [code(name), first.rung.words, *(cell for rows in by_name for cell in _of(rows.get(name)))]
-        for name in SHOWN
+        [
+            code(name),
+            code(first.rung.parent) if first.rung.parent else "",
+            first.rung.words,
+            *(text for rows in by_name for text in _of(rows.get(name))),
+        ]
+        for name in SHOWN_IN_FRONT
         if (first := by_name[0].get(name))
     ]
-    header = ["Rung", "What changes", *(cell for name in named for cell in (f"{name}, us/step", "over `eager`"))]
-    shown = table(header, lines, right=[False] * 2 + [True, True] * len(named))
+    each = [text for name in named for text in (f"{name}, us/step", "over parent")]
+    header = ["Rung", "Parent", "What changes", *each]
+    shown = table(header, lines, right=[False] * 3 + [True, True] * len(named))
     models_told = numbers.listing(
         f"{_link(folder, page)} ({_kind(results.model)}, {numbers.count(results.model.parameters, 'parameter')}, batch "
         f"{results.model.batch_size:,})"
@@ -79,8 +87,9 @@ def own_model_block(reference: Path, page: Path) -> str:
         if inexact
         else "All are as exact as"
     )
-    exact = f"{are} `eager`. {_beyond_fused(named, by_name)} {_trained(models[EXAMPLE][1])}"
-    return f"{models_told}, on {device(models[EXAMPLE][1])}:\n\n{shown}\n\n{exact}"
+    noise = f"{code(ABOUT)} marks what is within noise."
+    told = f"{noise} {are} `eager`. {_gains(named, by_name)} {_trained(models[EXAMPLE][1])}"
+    return f"{models_told}, on {device(models[EXAMPLE][1])}:\n\n{shown}\n\n{told}"
 
 
 def _kind(model: ModelRecord) -> str:
@@ -90,22 +99,26 @@ def _kind(model: ModelRecord) -> str:
 
 
 def _of(row: TorchRow | None) -> tuple[str, str]:
+    """Its time, and its speedup over its parent."""
     if row is None:
         return numbers.MISSING, numbers.MISSING
-    return numbers.microseconds(row.rung.step_us), numbers.ratio(
-        row.versus_eager.times
-    ) if row.versus_eager else numbers.MISSING
+    return numbers.microseconds(row.rung.step_us), cell(speedup(row.versus_parent))
 
 
-def _beyond_fused(named: list[str], by_name: list[dict[str, TorchRow]]) -> str:
-    """What the fastest rung gains over the best loop that captures nothing."""
-    gains = [
-        f"{numbers.ratio(fused.rung.step_us / best.rung.step_us)} ({name})"
-        for name, rows in zip(named, by_name, strict=True)
-        if (best := _best(rows, exact=True)) and best.rung.step_us
-        if (fused := rows.get(FUSED)) and fused.rung.step_us
-    ]
-    return f"The fastest gains {numbers.listing(gains)} over {code(FUSED)}." if gains else ""
+def _gains(named: list[str], by_name: list[dict[str, TorchRow]]) -> str:
+    """What the fastest rung gains over the usual loop, and over the best loop that captures nothing."""
+    told: list[str] = []
+    for base in (EAGER, FUSED):
+        gains = {
+            name: numbers.ratio(other.rung.step_us / best.rung.step_us)
+            for name, rows in zip(named, by_name, strict=True)
+            if (best := _best(rows, exact=True)) and best.rung.step_us
+            if (other := rows.get(base)) and other.rung.step_us
+        }
+        if gains:
+            each = gains.values() if told else (f"{gain} in {name}" for name, gain in gains.items())
+            told.append(f"Over {code(base)} the fastest gains {numbers.listing(each)}.")
+    return " ".join(told)
 
 
 def _trained(results: TorchResults) -> str:
@@ -114,16 +127,12 @@ def _trained(results: TorchResults) -> str:
     if verdict is None or verdict.versus_eager is None:
         return ""
     chosen, gain = verdict.chosen, numbers.ratio(verdict.versus_eager.times)
-    told = (
-        f"A whole training, {numbers.count(verdict.epochs, 'epoch')} of {EXAMPLE}, gains {gain} with "
-        f"{code(chosen.name)}, prepared in {numbers.duration(chosen.rung.first_step_s)}"
-    )
+    epochs = numbers.count(verdict.epochs, "epoch")
+    told = f"Over {epochs} of {EXAMPLE}, {code(chosen.name)} gains {gain}, preparation included."
     if verdict.overtaken is None:
-        return f"{told}."
-    epochs, later = verdict.overtaken
-    after = f"{float(f'{epochs:.2g}'):,.0f} epochs"
-    needs = numbers.duration(later.rung.first_step_s)
-    return f"{told}; {code(later.name)} needs {needs}, and about {after} to overtake it."
+        return told
+    after, later = verdict.overtaken
+    return f"{told} {code(later.name)} overtakes it after about {float(f'{after:.2g}'):,.0f} epochs."
 
 
 def front_model(reference: Path) -> TorchResults | None:

@@ -22,20 +22,21 @@ from reports.facts.baselines import Lead, fastest, lead, overall_winner, ratio, 
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS, change_in_words, regime
 from reports.facts.provenance import commit, gpu_name, gpus_name, machine_name, recorded
-from reports.facts.run_table import FASTEST_REFERENCE, MOST_RUNGS, ON_GPU_TIME, heading, headline_rungs, timed_rungs
+from reports.facts.run_table import FASTEST_REFERENCE, ON_GPU_TIME, heading, headline_rungs, timed_rungs
 from reports.facts.study_points import StudyResults, load_results, overall_winners, point_text
 from reports.facts.times import median_us
 from reports.figures import ladder
 from reports.figures.canvas import Canvas
 from reports.figures.chart import BESIDE
-from reports.figures.run_figures import LADDER, OF_RUN, seeds_of
+from reports.figures.run_figures import LADDER, seeds_of
 from reports.figures.torch_ladder import torch_ladder
 from reports.markdown.climb import FOLDER
 from reports.markdown.own_models import front_model, own_models
 from reports.screens.run import loud_notices
 from reports.writers.markdown import cell, code, in_markdown, picture, table
 
-OF_MODEL = "Microseconds per step of each rung over a PyTorch model"
+PICTURED = "Microseconds per step of each rung"
+IN_TABLE = 8  # rungs of README's table; the picture has more
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 HOW_TO_READ_NETWORKS = (
     "us/step of `cuda-graph`, and of the fastest rung in each class of precision beside its reference. Lead: the "
@@ -79,15 +80,12 @@ def pictures(runs: Runs, reference: Path) -> dict[str, tuple[str, str, Canvas]]:
 
     They show the first run with a timed rung on the front page's GPU, and a recorded PyTorch model, if there are such.
     """
-    timed = [run for _, run in _on_front_page(runs) if headline_rungs(run, MOST_RUNGS)][:1]
+    timed = [run for _, run in _on_front_page(runs) if headline_rungs(run, IN_TABLE)][:1]
     models = [model for model in [front_model(reference)] if model is not None and timed]
     return {
+        **{_title(run.problem.network, run): (PICTURED, f"docs/{LADDER}", ladder.drawn(run, BESIDE)) for run in timed},
         **{
-            _title(run.problem.network, run): (OF_RUN[LADDER].title, f"docs/{LADDER}", ladder.drawn(run, BESIDE))
-            for run in timed
-        },
-        **{
-            _title(model.model.file, model): (OF_MODEL, "docs/ladder-torch.svg", torch_ladder(model, BESIDE))
+            _title(model.model.file, model): (PICTURED, "docs/ladder-torch.svg", torch_ladder(model, BESIDE))
             for model in models
         },
     }
@@ -108,7 +106,7 @@ def pictures_block(drawn: Mapping[str, tuple[str, str, Canvas]]) -> str:
 
 
 def ladder_block(runs: Runs) -> str:
-    """The ladder of the first run on that GPU: at most `MOST_RUNGS` rungs, each beside its parent."""
+    """The ladder of the first run on that GPU: at most `IN_TABLE` rungs, each beside its parent."""
     return "\n\n".join(block for folder, run in _on_front_page(runs)[:1] for block in _ladder(folder, run) if block)
 
 
@@ -267,7 +265,7 @@ def _step(stage: StageResult | None) -> str:
 
 
 def _ladder(folder: str, results: Results) -> Iterator[str]:
-    shown = headline_rungs(results, MOST_RUNGS)
+    shown = headline_rungs(results, IN_TABLE)
     yield f"### {heading(results)}"
     yield f"{recorded(results)}."
     yield in_markdown([loud_notices([results])])
@@ -353,19 +351,23 @@ COMMIT_DIGITS = 7
 
 
 def leads_block(runs: Runs, studies: list[StudyResults]) -> str:
-    """Rows of the largest and the smallest lead of the newest runs, and of the smallest lead of a study."""
+    """Rows of the largest lead of the newest runs, and of the smallest of these and of all studies."""
     newest = {run.problem.network: run for _, run in sorted(runs, key=lambda run: run[1].created)}
-    winners = [(run, winner) for run in newest.values() if (winner := overall_winner(run))]
-    winners.sort(key=lambda pair: -pair[1].ratio.times)
-    ends = [*winners[:1], *winners[1:][-1:]]
-    lines = [_lead_line(which, run, best) for which, (run, best) in zip(("Largest", "Smallest"), ends, strict=False)]
-    in_studies = [(found, at) for found in _timed(studies) for at in overall_winners(found)]
-    if lines and in_studies:
-        found, at = min(in_studies, key=lambda pair: pair[1].lead.ratio.times)
-        which = f"Smallest in a [study](docs/studies.md): `{found.study.name}`, {point_text(at.point)}"
-        lines.append(_lead_line(which, found.runs[at.point.name], at.lead))
+    winners = [("", run, winner) for run in newest.values() if (winner := overall_winner(run))]
+    in_studies = [
+        (f": `{found.study.name}`, {point_text(at.point)}", found.runs[at.point.name], at.lead)
+        for found in _timed(studies)
+        for at in overall_winners(found)
+    ]
+    if not winners:
+        return ""
+    _, run, best = max(winners, key=lambda row: row[2].ratio.times)
+    lines = [_lead_line("Largest of the networks", run, best)]
+    if len(every := in_studies + winners) > 1:
+        at, run, best = min(every, key=lambda row: row[2].ratio.times)
+        lines.append(_lead_line(f"Smallest of networks and [studies](docs/studies.md){at}", run, best))
     columns = ("Lead", "Network, batch", "GPU", "Fastest rung", "Fastest reference", "Over the reference")
-    return table(columns, lines, right=[False] * 5 + [True]) if lines else ""
+    return table(columns, lines, right=[False] * 5 + [True])
 
 
 def _lead_line(which: str, run: Results, best: Lead) -> tuple[str, ...]:

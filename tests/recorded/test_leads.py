@@ -146,17 +146,19 @@ def test_a_wrong_lead_is_caught() -> None:
 
 
 def test_the_leads_of_readme() -> None:
-    ((most, smallest, in_a_study),) = tables(between("README.md", "leads"))
+    ((most, least),) = tables(between("README.md", "leads"))
     folders = {_network(folder): folder for folder in sorted(RUNS, key=_created)}  # of each network, the newest
     found = {}
     for network, folder in folders.items():
         run = stages(folder)
         found[network] = lead(fastest_rung(run), run) or (0.0, "", False)
     by_lead = sorted(found, key=lambda network: found[network][0])
-    study, point = re.findall(r"`([^`]+)`, (.+)$", in_a_study["Lead"])[0]
-    of_study = point_folder(newest(study), point)
-    shown = [(most, folders[by_lead[-1]]), (smallest, folders[by_lead[0]]), (in_a_study, of_study)]
-    for row, folder in shown:
+    study, point = re.findall(r"`([^`]+)`, (.+)$", least["Lead"])[0]
+    (of_studies,) = tables(between("docs/studies.md", "study-leads"))
+    smallest = min(of_studies, key=lambda row: float(re.findall(FACTOR, row["Lead"])[0]))
+    assert float(re.findall(FACTOR, smallest["Lead"])[0]) < found[by_lead[0]][0]
+    assert (smallest["Study"], smallest["Point"]) == (f"`{study}`", point)
+    for row, folder in ((most, folders[by_lead[-1]]), (least, point_folder(newest(study), point))):
         run, environment = stages(folder), plain(folder)["environment"]
         rung = fastest_rung(run)
         precision = rung["precision"].replace("bfloat", "bf").replace("float16", "fp16")
@@ -171,7 +173,7 @@ def test_readme_begins_with_recorded_times() -> None:
     run = stages(ROOT / "results/reference/h100-80gb-hbm3/logistic")
     eager, *us = (host_us(named(run, name)) for name in ("torch-eager", "torch-graph", "naive", "persistent-cluster"))
     epochs = named(run, "torch-eager")["timing"]["epochs"]
-    us[1:1] = [host_us(named(stages(ROOT / "results/reference/h200/logistic"), "torch-eager"))]
+    us[1:1] = [host_us(named(stages(ROOT / "results/reference/h200/logistic"), "torch-eager")), eager, epochs]
     found = lead(named(run, "persistent-cluster"), run)
     assert found is not None
     reference, rung = ([statistics.median(process["runs_s"]) for process in named(run, name)["processes"]]
@@ -181,8 +183,8 @@ def test_readme_begins_with_recorded_times() -> None:
     other = stages(ROOT / "results/reference/h100-80gb-hbm3/studies/six-rungs/run")
     again = lead(named(other, "persistent-cluster"), other)
     assert again is not None
-    interval = between_us.low, between_us.high, 100 * VERDICT_CONFIDENCE, len(rung)
-    recorded = [float(f"{number:.3g}") for number in (eager, epochs, *us, found[0], *interval, again[0])]
+    interval = 100 * VERDICT_CONFIDENCE, between_us.low, between_us.high, len(rung)
+    recorded = [float(f"{number:.3g}") for number in (eager, *us, found[0], again[0], *interval)]
     assert [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?\b", paragraph)] == recorded
 
 

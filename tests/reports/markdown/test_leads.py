@@ -17,13 +17,17 @@ def test_readme_has_the_largest_and_the_smallest_lead_of_the_newest_runs() -> No
     newest, older = sample.results(), _slower(replace(sample.results(), created="2020-01-01T00:00:00+00:00"))
     slower = _slower(replace(newest, problem=replace(newest.problem, hidden=[])))
     runs = [("h100/hidden-256", newest), ("h100/logistic", slower), ("h200/hidden-256", older)]
-    rows = leads_block(runs, [study_results([64, 128, 256])]).splitlines()[2:]
-    assert rows[:2] == [
-        "| Largest | 784-256-10, 128 | H200 | `cublas` (float32) | `jax-scan` | 1.45x (1.44-1.53) |",
-        "| Smallest | 784-10, 128 | H200 | `async` (float32) | `jax-scan` | 1.25x, within noise |",
+    studies = [study_results([64, 128, 256])]
+    rows = leads_block(runs, studies).splitlines()[2:]
+    least = "| Smallest of networks and [studies](docs/studies.md)"
+    assert rows == [
+        "| Largest of the networks | 784-256-10, 128 | H200 | `cublas` (float32) | `jax-scan` | 1.45x (1.44-1.53) |",
+        f"{least} | 784-10, 128 | H200 | `async` (float32) | `jax-scan` | 1.25x, within noise |",
     ]
-    # Of equal leads, the first.
-    assert rows[2].startswith("| Smallest in a [study](docs/studies.md): `made-up`, hidden 64 | 784-64-64-64-10, 32 | ")
+    leads = sample.replace_stage(newest, "jax-scan", status="failed", reason="x")
+    (most, of_study) = leads_block([("h100/hidden-256", leads)], studies).splitlines()[2:]
+    assert most.endswith(" | `torch-eager` | 11.6x (11.5-12.2) |")
+    assert of_study.startswith(f"{least}: `made-up`, hidden 64 | 784-64-64-64-10, 32 | ")  # of equal leads, the first
     assert leads_block(runs[:1], []).splitlines()[2:] == rows[:1]
     other = replace(slower, environment=slower.environment | {"gpu": {"name": "NVIDIA H100"}})
     assert " | H100 | " in leads_block([runs[0], ("h100/logistic", other)], []).splitlines()[3]

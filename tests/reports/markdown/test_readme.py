@@ -10,12 +10,11 @@ from ladder.records.run import Results, ResultsError, Spread, Timing, load, save
 from ladder.run.code_watch import code_today
 from ladder.study.study_file import read_study
 from reports.facts import numbers
-from reports.facts.run_table import MOST_RUNGS
 from reports.facts.verdict import gains
 from reports.markdown import all_documents
 from reports.markdown.all_documents import documents, markers, outdated, update_documents
 from reports.markdown.climb import FOLDER
-from reports.markdown.readme import RecordedRuns, repeats_block
+from reports.markdown.readme import IN_TABLE, RecordedRuns, repeats_block
 from reports.report_error import ReportError
 from tests.reports import sample
 from tests.reports.figures.svg import words
@@ -188,7 +187,7 @@ def test_the_words_for_a_change_come_from_the_record(readme: Path) -> None:
 def test_a_long_ladder_keeps_the_rungs_that_change_most_and_those_below_them(readme: Path) -> None:
     update_documents(readme.parent, ROOT / "results" / "reference")
     shown = ladder(readme.read_text())
-    assert len(shown) <= MOST_RUNGS
+    assert len(shown) <= IN_TABLE
     for cells in shown.values():
         assert not cells[0] or cells[0].strip("`") in shown
     assert {"naive", "cuda-graph", "persistent-cluster"} <= set(shown)

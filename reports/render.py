@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ladder.records import torch_run
-from ladder.records.program import atomic_write
+from ladder.records.program import ROOT, atomic_write
 from ladder.records.run import Results, load
 from ladder.records.sources import sources_of
 from ladder.records.study import INDEX
@@ -42,6 +43,7 @@ PLAIN, FAST = "train_plain.py", "train_fast.py"  # in a run's folder, where prog
 # Our figures of a run and of a study, those of older renderings included: others in the same folder are the user's.
 KNOWN = "|".join(Path(name).stem for name in OF_RUN)
 FILES_OF_RUN = re.compile(rf"({KNOWN}|epoch_time|loss_(curves|distance)|timelines|memory|data_path|{PICTURE}.+)\.svg")
+NAMED = re.compile(r"(?<![\w/\[`])(?<!\]\()docs/[\w-]+\.md\b")
 FILES_OF_STUDY = re.compile(r"(ladder|curves|step_time|ablation)(-.+)?\.svg|(curves|study)\.csv")
 
 
@@ -52,7 +54,7 @@ def render_all(results: Results, folder: Path, reference: Path | None = None) ->
     """
     drawn = drawings(results)
     _write_figures({name: draw().svg() for name, draw in drawn.items()}, folder, FILES_OF_RUN)
-    atomic_write(folder / "report.md", markdown(report_screen(results, drawn)))
+    atomic_write(folder / "report.md", linked(markdown(report_screen(results, drawn)), folder))
     atomic_write(folder / PAGE, _page(results, folder, reference))
 
 
@@ -70,7 +72,7 @@ def render_study(folder: Path) -> StudyResults:
     results = load_results(folder)
     drawn = dict(study_drawings(results))
     _write_figures({name: canvas.svg() for name, canvas in drawn.items()}, folder, FILES_OF_STUDY)
-    atomic_write(folder / "report.md", markdown(study_report_screen(results, drawn)))
+    atomic_write(folder / "report.md", linked(markdown(study_report_screen(results, drawn)), folder))
     atomic_write(folder / PAGE, render_study_page(results))
     return results
 
@@ -81,7 +83,7 @@ def render_torch(results: TorchResults, folder: Path) -> None:
     drawn = {block.file: block.draw(FILE).svg() for block in screen.blocks if isinstance(block, Figure)}
     if drawn:
         _write_figures(drawn, folder, FILES_OF_RUN)
-    atomic_write(folder / "report.md", markdown(screen))
+    atomic_write(folder / "report.md", linked(markdown(screen), folder))
     atomic_write(folder / PAGE, page(screen, torch_run.FILE))
 
 
@@ -196,6 +198,14 @@ def show_page(path: Path | None, runs: Path, reference: Path) -> None:
         file = Path(tempfile.mkdtemp(prefix="optimisation-ladder-")) / PAGE
         atomic_write(file, text)
     browser.open_page(file)
+
+
+def linked(text: str, folder: Path) -> str:
+    """A report that links the pages of `docs/` that it names, if its folder is in the project."""
+    if not folder.resolve().is_relative_to(ROOT):
+        return text
+    up = Path(os.path.relpath(ROOT, folder.resolve())).as_posix()
+    return NAMED.sub(lambda page: f"[{page[0]}]({up}/{page[0]})", text)
 
 
 def _write_figures(drawn: Mapping[str, str], folder: Path, ours: re.Pattern[str]) -> None:

@@ -17,6 +17,7 @@ from reports.facts.profiles import launch_us
 from reports.facts.time_breakdown import Profiled, fitted, profiled
 
 WHOLE = 0.995  # share that is told as the whole step
+LARGE = 0.2  # share; where kernels take most, so long a wait for the host is named as well
 ONCE_A_STEP = 0.5  # times per step; a rarer call does not belong to every step
 
 
@@ -32,7 +33,9 @@ def next_step(run: Results, profiled: Profiled) -> Advice:
     """The largest part of a step, its likely cause, and one thing to try."""
     name, us = max(profiled.parts_us.items(), key=lambda part: part[1])
     total = sum(profiled.parts_us.values())
-    part = f"{numbers.aligned(us, total)} us ({numbers.share(us / total)} of a step)"
+    host = sum(part_us for part, part_us in profiled.parts_us.items() if part.startswith("host")) / total
+    beside = f"; for {numbers.share(host)} the GPU waits for the host" * (name == "kernels" and host > LARGE)
+    part = f"{numbers.aligned(us, total)} us ({numbers.share(us / total)} of a step{beside})"
     return ADVICE[name](Case(run, profiled), "the whole step" if us > WHOLE * total else part)
 
 

@@ -95,7 +95,7 @@ def predictions(text: str) -> list[Prediction]:
         low = 0.0 if parts["most"] else float(parts["low"] or high)
         of = parts["base"] or parts["of"] or ""
         for network in re.split(r", | and ", parts["networks"]):
-            said = entry.partition(": ")[2].replace(" x of ", "x as fast as ")
+            said = re.sub("^1x ", "", entry.partition(": ")[2].replace(" x of ", "x as fast as "))
             read.append(
                 Prediction(
                     expanded(network.strip()), int(parts["batch"]), gpu["gpu"] if gpu else "", said, low, high, of,

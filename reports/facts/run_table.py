@@ -27,12 +27,17 @@ MARK = {
 }
 MARKS = f"{'; '.join(f'{mark}: {words}' for mark, words in MARK.items())}."
 
+LACKING = "*"  # behind `passed`
+STAGES = (
+    "A stage is a rung, which changes one choice of its parent, or a reference: the same training in NumPy, PyTorch or "
+    "JAX."
+)
 SPEEDUPS = (
-    "Speedup over parent: how many times as fast as the rung that it climbs from; below 1x it is slower.",
-    "In brackets: its slowest process against the parent's fastest, and the reverse: what was measured, not a "
-    "confidence interval.",
-    f"Within noise: a {VERDICT_CONFIDENCE:.1%} interval, of at least {numbers.share(NOISE)} to each side, holds 1; of "
-    "few processes it is wider (docs/statistics.md).",
+    "Speedup over parent says how many times as fast as its parent a rung is; below 1x it is slower.",
+    "Brackets in the table go from its slowest process over the parent's fastest to the reverse: they hold what was "
+    "measured, and are no confidence interval.",
+    f"A speedup is within noise if its {VERDICT_CONFIDENCE:.1%} interval, at least {numbers.share(NOISE)} to each "
+    "side, includes 1. Few processes make it wider (docs/statistics.md).",
 )
 SPEEDUP = " ".join(SPEEDUPS)
 LAUNCHES = "Launches: kernels or graphs that the host launches per step."
@@ -83,6 +88,11 @@ def reason(stage: StageResult) -> str:
 def passed_in_words(stage: StageResult) -> str:
     """What a stage that passed has passed: `passed`, or `passed, 4 checks not made`."""
     return f"passed, {numbers.count(stage.not_made, 'check')} not made" if stage.not_made else "passed"
+
+
+def lacks_a_check(stage: StageResult) -> bool:
+    """Whether a stage that passed did so without a check: one not run, or one that rounding decides."""
+    return stage.status == "passed" and any(not check.judged or check.is_undecided for check in stage.checks)
 
 
 def measured_runs(timing: Timing) -> str:
@@ -155,7 +165,7 @@ def yardsticks(results: Results) -> str:
         named.append(f"{name}{clock} for {numbers.listing(dict.fromkeys(map(_rows_of, leads)))}")
     waits = f" {ON_GPU_TIME}" if "on GPU time" in " ".join(named) else ""
     broken = _lost_yardsticks(references(results))
-    return f"Speedup over the fastest reference: over {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
+    return f"Speedup over the fastest reference is over {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
 
 
 def _rows_of(yardstick: Lead) -> str:
@@ -237,7 +247,7 @@ def skipped_in_words(reasons: Mapping[str, str], of: int | None = None) -> str:
     return f"{len(reasons)}{every} stages skipped; {most}: {why}."
 
 
-MOST_RUNGS = 12  # of README's table: what fits on a screen
+MOST_RUNGS = 12  # of a picture: what fits on a screen
 
 
 def timed_rungs(results: Results, *, with_ablations: bool = True) -> list[StageResult]:

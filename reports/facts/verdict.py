@@ -14,7 +14,7 @@ from reports.facts.baselines import Lead, fastest, overall_winner, ratio
 from reports.facts.energy import saving
 from reports.facts.predictions import judged
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import disturbed_in_words, table_order
+from reports.facts.run_table import disturbed_in_words, lacks_a_check, table_order
 from reports.facts.study_points import PointLead, StudyResults, is_disturbed, overall_winners, point_text
 from reports.facts.times import median_us, step_times_us, step_us
 
@@ -42,7 +42,10 @@ def _fastest(results: Results) -> Iterator[str]:
     aside = "" if best.precision == "float32" else f" in {numbers.precision(best.precision)}"
     reference = overall_winner(results)
     compared = {row.name: row for row in (best, rungs[0], *([reference.reference] if reference is not None else []))}
-    yield f"The fastest rung, `{best.name}`, trains a step in {step}{aside}{told}{_disturbed(compared)}."
+    yield (
+        f"The fastest rung, `{best.name}`, trains a step in {step}{aside}{told}{_disturbed(compared)}."
+        f"{_interval(reference)}"
+    )
 
 
 def _disturbed(compared: Mapping[str, StageResult]) -> str:
@@ -66,17 +69,18 @@ def _of_reference(lead: Lead | None) -> str:
         return ""
     clock = " by GPU time" if lead.on_gpu_time else ""
     told = lead.ratio.as_fast_as(f"`{lead.reference.name}`", spread=False)
-    return f"{told}{clock}{_spread(lead)}, the fastest reference {AS_EXACT}"
+    return f"{told}{clock}, the fastest reference {AS_EXACT}"
 
 
-def _spread(lead: Lead) -> str:
-    """The interval of a lead beyond noise, and the processes that it is of, in brackets."""
-    factor, (own, other) = lead.ratio, (len(step_times_us(stage)) for stage in (lead.stage, lead.reference))
-    if factor.is_noise:
+def _interval(lead: Lead | None) -> str:
+    """A sentence on the interval of a lead beyond noise, and on the processes that it is of; else empty."""
+    if lead is None or lead.ratio.is_noise:
         return ""
+    own, other = (len(step_times_us(stage)) for stage in (lead.stage, lead.reference))
     processes = f"{own} process{'es' * (own > 1)} each" if own == other else f"{own} and {other} processes"
-    interval = numbers.ratio_ends(*factor.interval, factor.times)
-    return f" ({VERDICT_CONFIDENCE:.1%} interval {interval}, of {processes})"
+    interval = numbers.ratio_ends(*lead.ratio.interval, lead.ratio.times)
+    lead_over = f"{VERDICT_CONFIDENCE:.1%} interval of the lead over `{lead.reference.name}`"
+    return f" The {lead_over} is {interval}, from {processes}."
 
 
 def gains(results: Results) -> list[Gain]:
@@ -108,11 +112,12 @@ def _gains(results: Results) -> Iterator[str]:
 
 
 def _trust(results: Results) -> Iterator[str]:
-    passed, where = [stage for stage in results.stages if stage.status == "passed"], ": see the notices"
+    passed = [stage for stage in results.stages if stage.status == "passed"]
     references = sum(stage.group == "reference" for stage in passed)
-    kinds = f" ({len(passed) - references} rungs, {numbers.count(references, 'reference')})" if references else ""
-    stages = f"{numbers.count(len(passed), 'stage')}{kinds if references < len(passed) else ''} passed"
-    parts = [f"{stages} {_every_check(passed, where)}"] if passed else []
+    kinds = {"rung": len(passed) - references, "reference": references}
+    parts = []
+    if named := [numbers.count(many, kind) for kind, many in kinds.items() if many]:
+        parts.append(f"{numbers.listing(named)} passed {_every_check(passed, ' that the notices name')}")
     for status in ("failed", "crashed"):
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")
@@ -138,10 +143,12 @@ def _trust(results: Results) -> Iterator[str]:
         yield f"{'. '.join(told)}."
 
 
-def _every_check(stages: Sequence[StageResult], where: str = "") -> str:
-    """`every check`, and for how many stages some could not be made: not run, or decided by rounding."""
-    lacking = sum(any(not check.judged or check.is_undecided for check in stage.checks) for stage in stages)
-    return "every check" + f" that could be made (for {lacking} of them not all{where})" * bool(lacking)
+def _every_check(stages: Sequence[StageResult], named: str = "") -> str:
+    """What stages passed: `every check`, or how many of them all but a few, which are named somewhere."""
+    lacking = sum(map(lacks_a_check, stages))
+    if lacking in (0, len(stages)):
+        return f"all but some checks{named}" if lacking else "every check"
+    return f"({len(stages) - lacking} of them every check, {lacking} all but some{named})"
 
 
 def study_sentences(results: StudyResults) -> list[str]:

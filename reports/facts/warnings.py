@@ -94,7 +94,7 @@ def _row_notices(results: Results) -> Iterable[Notice]:
 def _unjudged(whats: Sequence[str]) -> str:
     """The end of a sentence on checks that were not judged, for one reason: what nobody could see."""
     if whats[0].startswith("judged run, shorter"):
-        return "could not be checked for a judged run that is suspiciously short"
+        return "without the check for a judged run that is too short"
     names = numbers.listing(f'"{what.removesuffix(" by")}"' for what in whats)
     return f"without the check{'s' * (len(whats) > 1)} {names}"
 

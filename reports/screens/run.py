@@ -14,10 +14,13 @@ from reports.facts.grouped import grouped
 from reports.facts.predictions import HOW_TO_READ, NOT_HERE, judged
 from reports.facts.provenance import gpu_name, provenance
 from reports.facts.run_table import (
+    LACKING,
     MARK,
     SPEEDUPS,
+    STAGES,
     disturbed_mark,
     heading,
+    lacks_a_check,
     named,
     networks_in_words,
     reason,
@@ -35,7 +38,7 @@ from reports.figures.run_figures import LADDER, OF_RUN
 from reports.screens.blocks import Answers, Block, Figure, Folded, Group, Heading, Screen, Sentences
 from reports.screens.conclusion import report_in
 from reports.screens.details import energy
-from reports.screens.rung import rung_in_short
+from reports.screens.rung import moved, rung_in_short
 from reports.screens.stages import ABOUT, BEST, FROM, STAR, UNDECIDED, remarks, report_table, row_facts, stage_table
 
 REMARKS = {
@@ -46,9 +49,13 @@ REMARKS = {
 }
 REST = (
     "`python run_ladder.py report FOLDER` writes `report.html` beside this file, without a GPU. It has the rest: every "
-    "column, kernels, timelines, checks, floors, code and machine. The project's `docs/glossary.md` explains the terms."
+    "column, kernels, timelines, checks, floors, code and machine. docs/glossary.md explains the terms."
 )
-ELSEWHERE = "A prediction for another GPU is not judged here; the recorded run of that GPU judges it."
+READ_RUNGS = (
+    "*Moved* names the parts of a step that changed most. A kernel counts by its main work: `bias, ReLU` includes one "
+    "that sums a bias's gradient, and `update` one that also subtracts this sum. A *peak* is the highest rate of "
+    "products measured on this GPU in that precision."
+)
 NO_FIGURES: Mapping[str, Callable[[], Canvas]] = MappingProxyType({})
 MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
 
@@ -86,7 +93,7 @@ def _few_words(shown: Sequence[StageFacts]) -> str:
     few = [row.name for row in shown if row.stage.timing and len(row.stage.processes) == counts[0] < counts[-1]]
     but = f" ({numbers.brief(few)}: of {counts[0]})" if few else ""
     many = f" of {counts[-1]} process{'es' * (counts[-1] > 1)}{but}" if counts else ""
-    return f"us/step: microseconds per training step, the median of all runs{many}."
+    return f"us/step is a training step's time in microseconds, the median of all runs{many}."
 
 
 def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> Screen:
@@ -99,12 +106,15 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
     told = notices(results)
     quiet = [notice.text for notice in told if not notice.loud]
     marks = {disturbed_mark(row.stage) for row in shown if row.us}
+    on_gpu, elsewhere = _elsewhere(rungs)
     how = (
+        STAGES,
         _few_words(shown),
-        *SPEEDUPS,
+        *(SPEEDUPS if any(row.versus_parent for row in rungs) else ()),
         networks_in_words(results),
         yardsticks(results),
         *(f"{mark}: {words}." for mark, words in MARK.items() if mark in marks),
+        f"passed{LACKING}: without a check, which the notices name." if any(map(lacks_a_check, results.stages)) else "",
         HOW_TO_READ if judged(results) else "",
     )
     blocks: list[Block] = [
@@ -118,13 +128,22 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
         *([Folded("Noise and notices", [Sentences(quiet, is_list=True)])] if quiet else []),
         Sentences([REST]),
         *([Heading("Rungs")] if rungs else []),
-        Sentences([ELSEWHERE] if any(rung.outcome[1].startswith(NOT_HERE) for rung in rungs) else []),
-        *(block for rung in rungs for block in rung_in_short(rung)),
+        Sentences([" ".join(filter(None, (READ_RUNGS if any(map(moved, rungs)) else "", elsewhere)))]),
+        *(block for rung in rungs for block in rung_in_short(rung, on_gpu)),
         *([Heading("More pictures")] if others else []),
         *others,
     ]
     title = f"{named(results.problem)}, batch {results.problem.batch_size}, on {gpu_name(results) or 'a CPU'}"
     return Screen(title, "", blocks, results, "stages", [loud_notices([results])])
+
+
+def _elsewhere(rungs: Sequence[StageFacts]) -> tuple[str, str]:
+    """The words on the one other GPU that predictions are for, and a sentence on such; empty without any."""
+    told = [predicted for predicted, verdict in (rung.outcome for rung in rungs) if verdict.startswith(NOT_HERE)]
+    places = {one.rpartition(" on ")[2] for one in told}
+    place = next(iter(places)) if len(places) == 1 else "machine that is named"
+    sentence = f"*Predicted* is what a rung's author expected of the {place}; a run there judges it." if told else ""
+    return f" on {place}", sentence
 
 
 def _drawn(draw: Callable[[], Canvas]) -> Callable[[ChartLayout], Canvas]:

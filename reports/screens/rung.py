@@ -340,8 +340,11 @@ def judged(check: Check) -> str:
     return f"{'passed' if check.passed else 'failed'}{f' ({check.note})' if check.note else ''}"
 
 
-def rung_in_short(rung: StageFacts) -> Iterator[Block]:
-    """A rung in a report, without its parent if that was not timed."""
+def rung_in_short(rung: StageFacts, on_gpu: str = "") -> Iterator[Block]:
+    """A rung in a report, without its parent if that was not timed.
+
+    Its prediction is shown without `on_gpu`, the words on another GPU that the report has said of all.
+    """
     stage, factor = rung.stage, rung.versus_parent
     yield Heading(f"`{stage.name}`: {title_of(stage)}", 3)
     if stage.below:
@@ -355,7 +358,8 @@ def rung_in_short(rung: StageFacts) -> Iterator[Block]:
         yield Table([Column("Predicted", [predicted]), Column("Measured", [measured]), Column("Verdict", [verdict])])
     elif rung.us:
         beside = ", ".join(filter(None, (measured, verdict.partition(": ")[2])))
-        yield Titled("Measured", f"{beside}; {f'predicted: {predicted}' if predicted else 'nothing was predicted'}.")
+        told = f"; predicted: {predicted.removesuffix(on_gpu)}" if predicted else ""
+        yield Titled("Measured", f"{beside}{told}.")
     yield from _titled({"Moved": moved(rung)})
     yield Sentences([hidden] if rung.profiled is not None and (hidden := overlap(rung.profiled)) else [])
     yield from _titled({"Bound now": str(rung.advice) if rung.advice is not None else ""})

@@ -16,7 +16,7 @@ from reports.facts import numbers
 from reports.facts.energy import joules, reached_in_words, to_accuracy
 from reports.facts.launch_regimes import change_in_words
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import disturbed_in_words, title_of
+from reports.facts.run_table import LACKING, disturbed_in_words, lacks_a_check, title_of
 from reports.facts.stage_facts import StageFacts
 from reports.screens.blocks import Column, ColumnOf, Table, Tone, plain_rows
 
@@ -64,7 +64,7 @@ def stage_columns(results: Results) -> list[StageColumn]:
         StageColumn("", lambda row: title_of(row.stage), page="Title", is_number=False,
                     data={"title": lambda row: title_of(row.stage)}),
         StageColumn("", lambda row: numbers.precision(row.stage.precision), page="Precision", is_number=False,
-                    data={"precision": attrgetter("stage.precision")}),
+                    report=True, data={"precision": attrgetter("stage.precision")}),
         StageColumn("parent", _parent, 4, is_number=False, tone="quiet", page="Parent",
                     report=lambda row: f"`{_parent(row)}`" if _parent(row) else "",
                     data={"from": attrgetter("stage.below")}),
@@ -88,7 +88,8 @@ def stage_columns(results: Results) -> list[StageColumn]:
                     full=lambda row: "" if row.is_reference or row.lead is None else row.lead.text,
                     data={"times_reference": lambda row: row.lead and row.lead.ratio.times}),
         StageColumn("checked", _checked, 3, is_number=False, tone="doubtful", tones=STATUS, wider=in_words,
-                    page="Checked", full=attrgetter("verdict"), report=True,
+                    page="Checked", full=attrgetter("verdict"),
+                    report=lambda row: f"{row.verdict}{LACKING * lacks_a_check(row.stage)}",
                     data={"status": attrgetter("stage.status"), "verdict": attrgetter("verdict"),
                           "checks_not_made": attrgetter("stage.not_made")}),
         StageColumn("what it changes", lambda row: change_in_words(row.stage, row.results.problem), 6,

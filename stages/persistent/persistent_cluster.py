@@ -1,4 +1,4 @@
-"""Persistent cluster: 16 multiprocessors train an epoch and keep the weights; others may work ahead.
+"""Persistent cluster: 16 multiprocessors train an epoch and keep the weights; others may multiply ahead.
 
 Why: in a graph a step is still eight kernels, about 1 us apart, and each fetches its predecessor's results from
 memory. Softmax regression has only 31 KB of weights, and 4 MFLOP a step.

@@ -85,7 +85,7 @@ def test_the_limits_of_the_document_are_those_of_the_code() -> None:
     assert {pattern: [float(found) for found in re.findall(pattern, text)] for pattern in told} == {
         pattern: [limit] for pattern, limit in told.items()
     }
-    (late,) = re.findall(r"(\d+) % of those that it has wrong in an epoch are allowed as well", text)
+    (late,) = re.findall(r"(\d+)% of those that it has wrong in an epoch are allowed as well", text)
     assert int(late) / 100 == gates.LATE_START_ALLOWANCE
     rows = dict(re.findall(r"^\| (\w+) \| (\d+) \|", METHOD, re.MULTILINE))
     assert rows == {precision: str(rounding.bits) for precision, rounding in ROUNDINGS.items()}

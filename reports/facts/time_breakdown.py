@@ -170,7 +170,7 @@ class Change:
 
     @property
     def is_explained(self) -> bool | None:
-        """Whether the profiles saw the timed difference to within 5 %; None within the noise."""
+        """Whether the profiles saw the timed difference to within 5%; None within the noise."""
         share = self.explained
         return None if share is None else abs(1 - share) <= 1 - EXPLAINED
 

@@ -321,7 +321,7 @@ def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> I
             borrowed += " A dash: no row of this run leaves out that change alone, as a run of all rungs does."
         yield Sentences([
             f"The recipe for {numbers.count(verdict.epochs, 'epoch')} is `{verdict.chosen.name}`: {count}, the "
-            "shortest set within 5 % of the fastest as exact as eager mode. Without a change, the whole training takes "
+            "shortest set within 5% of the fastest as exact as eager mode. Without a change, the whole training takes "
             f"this many times as long.{borrowed}"
         ])  # fmt: skip
         yield table_of(verdict.changes, [

@@ -7,7 +7,7 @@ Change: update. As soon as a layer's gradient is multiplied, a kernel of few blo
 beside the products of the layers below. The last kernel receives and updates.
 
 Expect: 784-4096x3-10 gains most of the 330 us in which its two square layers travel; in 784-256-10 it loses 3 us, for a
-branch costs two nodes and the first layer has 98 % of the parameters.
+branch costs two nodes and the first layer has 98% of the parameters.
 
 Predict: 784-256-10, batch 8192: 3 us more than ddp-peer.
 

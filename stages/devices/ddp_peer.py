@@ -11,7 +11,7 @@ bits. Each takes all gradients of the other: between two GPUs that is no more th
 trip instead of two.
 
 Expect: 3.4 us for 1 MB inside a running kernel on two H100s, 14 us less than NCCL. With NCCL, a step of 784-256-10 at
-8,192 images should take 60 % of fused-head's time; 14 us less make 54 %.
+8,192 images should take 60% of fused-head's time; 14 us less make 54%.
 
 Predict: on H200: 784-256-10, batch 8192: 120 to 140 us.
 

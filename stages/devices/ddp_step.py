@@ -8,8 +8,8 @@ NCCL adds up over all GPUs, by one all-reduce in the captured graph. Then every 
 NCCL: it is here already, and its calls take a stream to capture.
 
 Expect: on two H100s an all-reduce in a graph takes 18 us for the 0.8 MB of 784-256-10 and 450 us for the 150 MB of
-784-4096x3-10. So 784-256-10 takes 60 % of fused-head's time in batches of 8,192 and 52 % of it at 65,536;
-784-4096x3-10 takes 53 and 51 %.
+784-4096x3-10. So 784-256-10 takes 60% of fused-head's time in batches of 8,192 and 52% of it at 65,536;
+784-4096x3-10 takes 53 and 51%.
 
 Predict: 784-256-10, batch 8192: 1.6 to 1.7 x of fused-head.
 

@@ -13,7 +13,7 @@ outputs and classes by all warps saves 0.3 us. So 7.2 us, and 9.2.
 
 Predict: on H200: 784-256-10, batch 512: 7.2 us; 784-256-10, batch 1024: 9.2 us.
 
-Found: it misses by 2 and 7 %, and takes 0.7 of the time of the fastest rung before. A fixed chain and products are each
+Found: it misses by 2 and 7%, and takes 0.7 of the time of the fastest rung before. A fixed chain and products are each
 a third of the step, and with 1,024 images products take twice as long. Wide layers cost more than expected, since each
 block receives all outputs, and at 200 images `cluster-fp16` is as fast (docs/notebook/persistent-grid.md).
 """

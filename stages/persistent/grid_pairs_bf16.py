@@ -17,7 +17,7 @@ Blocks with all inputs and the whole batch leave no room for many images: 342-20
 Predict: on H200: 212-1588-30-7, batch 224: 9.5 us; 199-1403-50-2704-50, batch 65: 14 us;
 133-35-1047-20-14, batch 42: 9.2 us; 82-787-29-14, batch 308: 9.7 us; 391-39-1189-218-168-7, batch 92: 18.5 us.
 
-Found: it misses by 13 to 47 %, and is 1.1 to 4.2 times as fast as `grid-bf16` on twelve networks, most where the last
+Found: it misses by 13 to 47%, and is 1.1 to 4.2 times as fast as `grid-bf16` on twelve networks, most where the last
 layer has many weights. Barriers take what was expected; the phases between them take a third longer, in most networks
 alike. Clusters and messages are faster where they fit (docs/notebook/large-batch.md).
 """

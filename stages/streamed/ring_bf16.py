@@ -4,7 +4,7 @@ Why: as for streamed-ring. With one product in place of three, memory should be 
 
 Change: gemm. As in streamed-ring, on top of last-layer-bf16, with two teams of eight warps a block.
 
-Expect: the same bytes as streamed-ring, so no more than 5 % faster: 165 us per step on an H100.
+Expect: the same bytes as streamed-ring, so no more than 5% faster: 165 us per step on an H100.
 
 Predict: on H100: 784-4096x3-10, batch 32: 155 to 172 us.
 

@@ -5,7 +5,7 @@ Why: a tensor core multiplies 16-bit numbers at twice its tf32 rate.
 Change: gemm. As in tf32, with half as many instructions. Weights stay float32 in memory, and only fragments are
 bfloat16. So no copy of the weights has to be kept up to date, but no memory traffic is saved either.
 
-Expect: tf32's times within 5 %: latency and loads limit products of this size. A tenth less in 784-784x4-10 with
+Expect: tf32's times within 5%: latency and loads limit products of this size. A tenth less in 784-784x4-10 with
 batches of 64, where they do not.
 
 Predict: on H200: 784-10, 784-256-10 and 784-1024-10, batch 128: 0.95 to 1.05 x of tf32; 784-128x3-10 and 784-4096x3-10,

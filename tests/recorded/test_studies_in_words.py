@@ -62,7 +62,7 @@ def copies() -> list[str]:
     (copied,) = [copy for copy in wide if copy["direction"] == "host to device"]
     gain = speedup("data-path", "batch-size-2048.hidden-256", "pinned", "pinned-overlap")
     return [
-        f"hides {copied['hidden_us_per_step'] / copied['us_per_step']:.0%}".replace("%", " %"),
+        f"hides {copied['hidden_us_per_step'] / copied['us_per_step']:.0%}",
         f"At 2,048 and 256 units a step gains {gain:.2f}x",
     ]
 
@@ -96,7 +96,7 @@ def gpus() -> list[str]:
     more, less = (1 - 1 / speedup("two-gpus", point, "ddp-step", "ddp-peer") for point in (small, large))
     return [
         f"gains {first:.2f}x over `large-batch` on one GPU at 4,096 images, and {second:.2f}x at 32,768",
-        f"NCCL costs {100 * more:.0f} to {100 * less:.0f} % of a step more",
+        f"NCCL costs {100 * more:.0f} to {100 * less:.0f}% of a step more",
     ]
 
 

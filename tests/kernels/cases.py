@@ -1022,11 +1022,12 @@ def _softmax_regressions(
 
 def cluster_mlp(random: Generator) -> Iterator[Case]:
     # Inputs, hidden layers, classes, batch; blocks and warps that share the features; whether logits lie in the first
-    # layer's exchange. With two halves a number, messages of the last two cases come in turns.
+    # layer's exchange, which holds them from 65 images on. With two halves a number, messages of the last two cases
+    # come in turns.
     sizes: list[tuple[int, tuple[int, ...], int, int, int, int, bool]]
     sizes = [(1, (1,), 1, 1, 1, 1, False), (16, (8,), 2, 16, 1, 1, False), (50, (128, 33), 9, 33, 2, 2, False)]
     sizes += [(784, (256,), 10, 128, 4, 1, False), (300, (17, 40, 5, 9), 16, 17, 1, 16, False)]
-    sizes += [(60, (20, 33), 10, 33, 1, 4, True), (60, (20, 130), 10, 32, 1, 4, False)]
+    sizes += [(60, (20, 33), 10, 65, 1, 4, True), (60, (20, 130), 10, 32, 1, 4, False)]
     sizes += [
         (90, (220, 70), 10, 72, 2, 4, False),
         (64, (40,), 62, 50, 1, 2, False),

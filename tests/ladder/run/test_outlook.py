@@ -1,4 +1,4 @@
-"""What a network should take: recorded, by the model, or carried over; and what a stage's state takes of profiles."""
+"""What a network should take, and which stages a run has for it: recorded, by the model, or carried over."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from msgspec.structs import replace
 
 from common.cuda.driver import DeviceInfo
 from common.errors import UsageError
+from common.problem import Problem
 from ladder.measure.protocol import JobResult
 from ladder.measure.timing import Plan
 from ladder.options.commands import Advise
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions
-from ladder.records.expectation import CAPTURED, Outlook
+from ladder.records.expectation import CAPTURED, Expected, Outlook
 from ladder.records.limits_record import StepBounds
 from ladder.records.profile import Split, Tool
 from ladder.records.program import ROOT
-from ladder.records.run import Process, load
-from ladder.run import outlook
-from ladder.run.expected import recorded_costs
+from ladder.records.run import Process, Results, load
+from ladder.run import outlook, session
+from ladder.run.entries import CLASSES, CLOSE, INPUTS, contenders, stages_of
+from ladder.run.expected import Costs, RecordedRun, RungCost, expectations, expected_here, recorded_costs
 from ladder.run.outlook import (
     AGAIN,
     CHIPS,
@@ -37,9 +39,10 @@ from ladder.run.outlook import (
     with_measured,
 )
 from ladder.run.stage_run import StageRun
+from ladder.study.study_file import point_options, read_study
 from ladder.verify.gates import check
 from stages.registry import load_all, load_entry
-from tests.ladder.harness import NUMPY
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 from tests.reports.profiles import own_kernels, profile
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference" / "h200"
@@ -330,3 +333,136 @@ def test_other_inputs_classes_and_rows_are_those_of_the_network() -> None:
         assert model.resident_us is not None
         assert model.fused_us is not None
         assert model.graph_us < model.fused_us < model.resident_us < model.loop_us
+
+
+# Estimates: of which runs there are any, and when a rung is said to lose.
+
+
+pytestmark = pytest.mark.usefixtures("in_process")
+
+LOGISTIC = Problem(784, 10)
+LARGEST = recorded_costs().largest
+
+
+def model(below: float, above: float, error: float) -> Costs:
+    """cuda-graph, and fused-head that adds to it, in us per step."""
+    rungs = {
+        "cuda-graph": RungCost("", {"step": below}, 0.5, 0.4, 0.9, 0.1, 9, 1.0, [0.8, 1.2]),
+        "fused-head": RungCost("cuda-graph", {"step": above}, error, error, error, 0.1, 9, 1.0, [0.8, 1.2]),
+    }
+    return Costs("a GPU", "a host", 2.5, 132, 232_448, {}, 0.3, LARGEST, [1.0, 2.0], rungs)
+
+
+@pytest.mark.parametrize(("name", "times"), [("torch-eager", 1.5), ("torch-compile", 1.5), ("torch-graph", 1.0)])
+def test_a_host_s_pace_differs_between_recordings_of_a_network_by_eager_or_compiled_steps(
+    name: str, times: float
+) -> None:
+    runs = {str(us): RecordedRun("", [], 128, {name: us}) for us in (20.0, 30.0)}
+    runs["another network"] = RecordedRun("", [256], 128, {name: 90.0})
+    assert replace(model(10.0, 1.0, 0.1), runs=runs).eager_differs == times
+
+
+@pytest.mark.parametrize(("adds", "error", "loses"), [(1.2, 0.036, True), (1.2, 0.038, False), (0.4, 0.01, False)])
+def test_a_rung_loses_by_more_than_five_per_cent_and_the_error(adds: float, error: float, loses: bool) -> None:
+    found = expectations(LOGISTIC, 468, model(10, adds, error))["fused-head"]
+    assert found.us == pytest.approx(10 + adds)
+    assert found.times_from == pytest.approx(10 / (10 + adds))
+    assert found.error == pytest.approx((0.5**2 + error**2) ** 0.5)
+    assert found.remark == ("expected to lose here: 11 us, cuda-graph 10" if loses else "")
+
+
+def test_nothing_is_expected_of_another_gpu_or_of_a_timed_validation() -> None:
+    gpu = recorded_costs().gpu
+    assert "cuda-graph" in expected_here(LOGISTIC, 468, gpu)
+    assert expected_here(LOGISTIC, 468, "NVIDIA H100 80GB HBM3") == {}
+    assert expected_here(LOGISTIC, 468, None) == {}
+    for other in (Problem(784, 10, validate_every=1), Problem(784, 10, networks=2)):
+        assert expected_here(other, 468, gpu) == {}
+    for larger in (Problem(784, 10, (64,) * 400), Problem(784, 10, batch_size=8_193)):
+        assert expectations(larger, 1) == {}
+
+
+def test_a_rung_that_does_not_take_the_network_has_no_estimate() -> None:
+    assert "last-layer" not in expectations(LOGISTIC, 468)
+    assert "persistent-cluster" not in expectations(Problem(784, 10, (1024,)), 468)
+    assert "persistent-cluster" in expectations(Problem(784, 10, (256,)), 468)
+
+
+def test_a_run_says_and_records_it_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Expected(66.0, 0.1, "a GPU", 0.8, "exact-u8", 53.0)
+    monkeypatch.setattr(session, "expected_here", lambda *_: {"numpy": expected})
+    watcher = Watcher()
+    prepare(tmp_path, NUMPY).run(watcher)
+    assert watcher.notes[0] == "numpy: expected to lose here: 66 us, exact-u8 53"
+    assert [stage.expected for stage in load(tmp_path).stages] == [expected]
+
+
+def test_a_rung_that_should_lose_to_another_chosen_one_is_timed_by_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = Expected(66.0, 0.1, "a GPU", 0.8, "cpu-loops", 53.0)
+    monkeypatch.setattr(session, "expected_here", lambda *_: {"cpu-blas": expected})
+    monkeypatch.setattr(session, "posed", lambda *_: (small_problem(), small_dataset()))
+    for words, timed in (
+        (["cpu-loops..cpu-blas"], ["cpu-loops"]),
+        (["cpu-loops", "cpu-blas"], ["cpu-loops", "cpu-blas"]),
+        (["cpu-blas..cpu-sparse-metrics"], ["cpu-blas", "cpu-sparse-metrics"]),
+    ):
+        watcher, options = Watcher(), RunOptions(stages=tuple(words), profile=())
+        runner, _ = session.begin(options, load_all(), tmp_path / words[0], watcher, "test")
+        assert [stage.name for stage in runner.ledger.stages] == timed
+        told = "cpu-blas: expected to lose here: 66 us, cpu-loops 53; it is not timed unless --stages names it"
+        assert (told in watcher.notes) == (len(timed) == 1)
+
+
+# Which stages a run has: the rule for rungs that may be the fastest.
+
+
+RUNS = sorted(file.parent for file in (ROOT / "results" / "reference" / "h200").rglob("results.json.gz"))
+ENTRIES = load_all()
+WIDE = Problem(INPUTS, CLASSES, hidden=(1024,) * 3, batch_size=32)
+
+
+def fastest(run: Results) -> set[str]:
+    """The fastest rung beyond the classic ones of each class; none of a run with one of them or two."""
+    us = {stage.name: stage.timing.step_us for stage in run.stages if stage.timing and stage.name in ENTRIES}
+    rungs = [ENTRIES[name].stage for name in us if ENTRIES[name].stage.group == "beyond"]
+    classes = ([rung for rung in rungs if rung.precision == "float32"], rungs)
+    return {min(each, key=lambda rung: us[rung.name]).name for each in classes if len(each) > 2}
+
+
+@pytest.mark.parametrize("folder", RUNS, ids=lambda folder: str(folder.relative_to(RUNS[0].parents[0])))
+def test_the_fastest_recorded_rungs_are_contenders(folder: Path) -> None:
+    run = load(folder)
+    own = run.problem
+    if own.networks == own.gpus == 1:
+        problem = Problem(own.inputs, own.classes, tuple(own.hidden), own.batch_size)
+        steps = next((stage.timing.steps_per_epoch for stage in run.stages if stage.timing), 1)
+        found, expected = contenders(problem, steps), expectations(problem, steps)
+        newer = {*found} & expected.keys() - {each.name for each in run.stages if each.timing}
+        least = min((expected[name].us for name in newer), default=math.inf)
+        assert all(expected[name].us > CLOSE * least for name in fastest(run) - {*found})  # of a rung that is newer
+
+
+def test_contenders_fit_and_are_not_expected_far_behind() -> None:
+    found = contenders(WIDE, 128)
+    assert {"grid-messages", "grid-messages-fp16", "planes-dependent"} <= set(found)  # the last has no model
+    assert not {"persistent-cluster", "cluster-fp16"} & set(found)  # do not fit
+    assert not {"cuda-graph", "fused-bias", "bf16", "grid-bf16"} & set(found)  # classic, or far slower by the model
+    assert found == [name for name in ENTRIES if name in found]
+
+
+def test_contenders_are_a_word_beside_others() -> None:
+    options = RunOptions(stages=("jax-scan", "contenders", "grid-bf16"), hidden=(1024,) * 3, batch_size=32)
+    names = [entry.stage.name for entry in stages_of(options, ENTRIES)]
+    assert names == [name for name in ENTRIES if name in {"jax-scan", "grid-bf16", *contenders(WIDE, 1875)}]
+    assert "contenders" not in ENTRIES
+
+
+@pytest.mark.parametrize("study", ["hidden-size", "depth", "batch-size", "cpp-mlp"])
+def test_studies_with_leads_time_every_contender(study: str) -> None:
+    for point in read_study(ROOT / "experiments" / f"{study}.toml", "", "").points:
+        options = RunOptions(**point_options(point))
+        steps = min(options.problem(INPUTS, CLASSES).steps(60_000), options.max_steps or 60_000)
+        names = {entry.stage.name for entry in stages_of(options, ENTRIES)}
+        assert set(contenders(options.problem(INPUTS, CLASSES), steps)) <= names, point.name

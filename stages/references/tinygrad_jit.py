@@ -10,6 +10,9 @@ Expect: 15 us per step for softmax regression on an H200, and 136 with a hidden 
 fourteen kernels a step, each with the gap of a graph, and products without tiles in shared memory.
 
 Predict: on H200: 784-10, batch 128: 14 to 17 us; 784-256-10, batch 128: 100 to 140 us.
+
+Found: a trial took a little longer than predicted for softmax regression, where eight kernels follow each other. Its
+losses agree with float64 to 1e-6.
 """
 
 from __future__ import annotations

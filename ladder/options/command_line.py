@@ -44,7 +44,7 @@ JSON: Option = ("--json", None, "print JSON instead of a table")
 CSV: Option = ("--csv", None, "print the table's rows as CSV")
 # The settings of a run, each with the commands that take it; in brackets those whose help has no room for it.
 WHAT: dict[Option, str] = {
-    ("--stages", "A,B..C", "names, all, ladder, references, cpu, memory, data..."): "run profile study",
+    ("--stages", "A,B..C", "names, all, classic, references, cpu, memory..."): "run profile study",
     STAGE_FILE: "run profile",
     ("--resume", "FOLDER", "continue a stopped run"): "run (profile)",
     _with_default("--networks", "K", "networks that train on the same batches"): "run check (profile)",
@@ -366,7 +366,7 @@ COMMANDS: dict[str, FrontDoor] = {
             ),
             "output": (("--out", "FOLDER", "where the results go (runs/<name>-<time>)"),),
         },
-        ("study experiments/hidden-size.toml", "study --vary hidden=64,256,1024 --stages ladder"),
+        ("study experiments/hidden-size.toml", "study --vary hidden=64,256,1024 --stages classic"),
         _study,
         (*_hidden("study"), ("--in-job", "PID", "")),
     ),

@@ -12,7 +12,7 @@ from typing import get_args
 
 from common.errors import UsageError, describe_error, way_out
 from common.streams import printable
-from common.vocabulary import MOST_LETTERS, STAGE_NAME
+from common.vocabulary import CONTENDERS, GROUPS, MOST_LETTERS, STAGE_NAME
 from stages.engine.recipe import Precision
 from stages.engine.stage import Doc, Group, Stage
 
@@ -20,7 +20,6 @@ ATTRIBUTE = "STAGE"
 ENDINGS = "STAGE = Stage(...) or STAGE = rung(...).climb(...)"
 PREFIX = "stage_file_"  # begins the name of the module that a user's file becomes
 LONGEST_TITLE = 120  # characters of a title, which stands in tables
-TAKEN = ("all", "ladder", "references")  # words that `--stages` reads as groups
 
 
 def load_file(path: Path) -> tuple[Stage, Doc]:
@@ -109,7 +108,7 @@ def _wrong(stage: Stage, doc: Doc) -> str:
     name = stage.name
     if not isinstance(name, str) or not STAGE_NAME.fullmatch(name):
         return f"stage name {name!r}: use small letters, digits and hyphens, such as my-stage"
-    if name in TAKEN or name.startswith("torch-"):
+    if name in (*GROUPS, CONTENDERS) or name.startswith("torch-"):
         return f"stage name {name!r}: has another meaning; choose another name, such as my-stage"
     if not isinstance(stage.title, str) or not stage.title or not callable(stage.build):
         return f"stage {name}: needs a title and a class or function that builds its trainer"

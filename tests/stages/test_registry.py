@@ -145,7 +145,7 @@ def test_two_stages_of_one_name_are_refused() -> None:
         ("jax-shard,devices", SEVERAL),
         ("tinygrad-jit..ddp-step", ["tinygrad-jit"]),
         ("torch-ddp,naive", ["naive", "torch-ddp"]),
-        ("ladder", [e.stage.name for e in RUNGS if e.stage.group == "ladder"]),
+        ("classic", [e.stage.name for e in RUNGS if e.stage.group == "ladder"]),
         ("references", REFERENCES),
         ("cublas,numpy", ["numpy", "cublas"]),
         ("naive..cublas", ["naive", "async", "cublas"]),

@@ -110,6 +110,7 @@ def test_a_file_that_is_no_stage_is_refused(tmp_path: Path, text: str, said: str
         ({"name": '"My Stage"'}, "stage name 'My Stage': use small letters, digits and hyphens"),
         ({"name": "3"}, "stage name 3: use small letters"),
         ({"name": '"torch-mine"'}, "stage name 'torch-mine': has another meaning"),
+        ({"name": '"beyond"'}, "stage name 'beyond': has another meaning"),
         ({"title": '""'}, "needs a title"),
         ({"build": "None"}, "needs a title and a class or function that builds its trainer"),
         ({"group": '"mine"'}, "group 'mine'; choose from reference, cpu, ladder, "),

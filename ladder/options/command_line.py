@@ -39,17 +39,17 @@ MAX_STEPS: Option = ("--max-steps", "N", "cut each epoch to its first N steps")
 DATA_DIR: Option = ("--data-dir", "PATH", "of IDX files, or an .npz (else $LADDER_DATA_DIR, MNIST)")
 TIMEOUT: Option = _with_default("--timeout", "S", "seconds after which a process counts as hung")
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
-FAIL_FAST: Option = ("--no-fail-fast", None, "measure the stage of a --stage-file even if it is wrong")
 JSON: Option = ("--json", None, "print JSON instead of a table")
 CSV: Option = ("--csv", None, "print the table's rows as CSV")
 # The settings of a run, each with the commands that take it; in brackets those whose help has no room for it.
 WHAT: dict[Option, str] = {
     ("--stages", "A,B..C", "names, all, classic, references, cpu, memory..."): "run profile study",
     STAGE_FILE: "run profile",
+    ("--no-fail-fast", None, "measure the stage of such a file even if it is wrong"): "run (profile)",
     ("--resume", "FOLDER", "continue a stopped run"): "run (profile)",
     _with_default("--networks", "K", "networks that train on the same batches"): "run check (profile)",
     ("--learning-rates", "X,Y", "the same, a network at each rate"): "run check (profile)",
-    _with_default("--gpus", "N", "GPUs that a stage of `devices` divides a batch among"): "check (run profile advise)",
+    _with_default("--gpus", "N", "GPUs that a stage of `devices` divides a batch among"): "run check (profile advise)",
     HIDDEN: "run check profile study advise",
     BATCH_SIZE: "run check profile study advise",
     _with_default("--learning-rate", "X", "of plain SGD"): "run check profile study (advise)",
@@ -58,28 +58,28 @@ WHAT: dict[Option, str] = {
     _with_default("--metrics-every", "N", "epochs between sparse metrics"): "run check profile study (advise)",
     _with_default("--validate-every", "N", "epochs between timed validations; 0: none"): "run profile study (advise)",
     MAX_STEPS: "run check profile study (advise)",
+    ("--target-accuracy", "P%", "validate, and report epochs and seconds to reach this"): "run (profile advise)",
     DATA_DIR: "run check profile (advise)",
     ("--config", "FILE", "TOML with these options; the command line wins"): "run profile",
 }
 HOW: dict[Option, str] = {
     _with_default("--rounds", "N", "fresh processes for each stage"): "run study (profile advise)",
     _with_default("--repeats", "N", "timed runs in each process"): "run study (profile advise)",
+    _with_default("--warmups", "N", "untimed runs before them, half as long"): "run (profile advise)",
     ("--budget", "S", "seconds to measure a slow stage for (5; on a CPU 2)"): "run study (profile advise)",
+    ("--budget-total", "S", "seconds to measure all stages for (60; on a CPU 20)"): "run (profile advise)",
     TIMEOUT: "run check (profile advise)",
     _with_default("--remeasure", "N", "new tries at most for a disturbed process"): "run study (profile advise)",
     ("--precision", "P%", "add rounds until 95% intervals are this narrow"): "run (profile advise)",
+    ("--time-cap", "S", "seconds after which --precision adds none (600)"): "run (profile advise)",
     _with_default("--at-once", "N", "processes side by side: checks, but no times"): "run (profile advise)",
-    ("--energy", None, "report joules per epoch, by the GPU's own counter"): "run (profile advise)",
-    ("--warmups", "N", ""): "(run profile advise)",
-    ("--budget-total", "S", ""): "(run profile advise)",
-    ("--time-cap", "S", ""): "(run profile advise)",
-    ("--nsys-stages", "STAGES", ""): "(run profile advise)",
-    ("--prepare-at-once", "N", ""): "(run profile advise)",
-    ("--tune-references", None, ""): "(run profile study advise)",
-    ("--lock-clocks", "MHZ", ""): "(run profile advise)",
-    ("--target-accuracy", "P%", ""): "(run profile advise)",
+    ("--prepare-at-once", "N", "stages to prepare at once, on a GPU (by cores, memory)"): "run (profile advise)",
+    ("--tune-references", None, "let PyTorch and JAX try many kernels, for minutes"): "run study (profile advise)",
+    ("--lock-clocks", "MHZ", "hold the GPU's SM clock; needs permission"): "run (profile advise)",
 }
 OUTPUT: dict[Option, str] = {
+    ("--nsys-stages", "A,B..C", "stages that nsys profiles (all of the run)"): "run (profile advise)",
+    ("--energy", None, "report joules per epoch, by the GPU's own counter"): "run (profile advise)",
     _with_default("--curve-steps", "N", "record loss and accuracy every N steps; 0: never"): "run (profile)",
     OUT: "run profile",
     ("--dry-run", None, "say what would run and for how long; run nothing"): "run (profile)",
@@ -287,7 +287,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("--stages all", "--stages naive..cublas --hidden 256"),
         _run,
-        (*_hidden("run"), FAIL_FAST, ("--tool", "TOOL,...", "")),
+        (("--tool", "TOOL,...", ""),),
     ),
     "check": FrontDoor(
         "say within seconds whether a stage is right, without timing it",
@@ -340,7 +340,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("profile cuda-graph --tool nsys", "profile --stages all --hidden 256"),
         _profile,
-        (*_hidden("profile"), FAIL_FAST, ("--profile", "TOOL,...", "")),
+        (*_hidden("profile"), ("--profile", "TOOL,...", "")),
         "One round and one repeat are timed first. All other options of `run` work, too.",
     ),
     "study": FrontDoor(
@@ -368,7 +368,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("study experiments/hidden-size.toml", "study --vary hidden=64,256,1024 --stages classic"),
         _study,
-        (*_hidden("study"), ("--in-job", "PID", "")),
+        (("--in-job", "PID", ""),),
     ),
     "torch": FrontDoor(
         "run the ladder over a PyTorch model of your own",
@@ -452,7 +452,7 @@ COMMANDS: dict[str, FrontDoor] = {
         lambda given: _made(commands.Explain, given),
     ),
     "list": FrontDoor(
-        "list the stages: what each changes and needs, and where it runs",
+        "list the stages: what each changes, and whether it runs here",
         "list [OPTIONS]",
         {
             "what to list": (STAGE_FILE,),

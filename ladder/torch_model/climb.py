@@ -39,7 +39,7 @@ def plan(asked: Torch) -> Plan:
     names = [rung.name for rung in (rungs if asked.check else with_base(rungs))]
     elsewhere = [rung.name for rung in registry.asked(asked.stages) if rung.name not in names]
     unasked = [rung.name for rung in RUNGS.values() if not rung.is_default] if "all" in asked.stages else []
-    plan = planned(asked.model, names, asked.epochs, asked.timeout)
+    plan = planned(asked.model, [*names, *elsewhere], asked.epochs, asked.timeout)
     return structs.replace(plan, elsewhere=elsewhere, unasked=[name for name in unasked if name not in names])
 
 

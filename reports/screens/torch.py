@@ -122,7 +122,8 @@ def plan_screen(
     elsewhere: Sequence[str], unasked: Sequence[str],
 ) -> Screen:  # fmt: skip
     """A file that fits the contract, with the rungs that would climb by what each changes; the others with reasons."""
-    rows = [{"name": name, "change": words, "refused": misfits.get(name, "")} for name, words in rungs.items()]
+    every = [{"name": name, "change": words, "refused": misfits.get(name, "")} for name, words in rungs.items()]
+    rows = [row for row in every if row["name"] not in elsewhere]
     climbing = [row for row in rows if not row["refused"]]
     blocks: list[Block] = [*_warned(model), Sentences([f"{_subject(model)} Its training has {epochs:,} epochs."])]
     blocks.append(table_of(climbing, [
@@ -133,19 +134,21 @@ def plan_screen(
             f"{_names(names)}: {_ended(why)}" for why, names in grouped((why, n) for n, why in misfits.items()).items()
         ]
         blocks += [Heading("Refused"), Sentences(refused, is_list=True)]
-    if left_out := list(_left_out_here(elsewhere, unasked, on_gpu="CPU" not in device)):
+    suited = [name for name in elsewhere if name not in misfits]
+    if left_out := list(_left_out_here(model.file, suited, unasked, on_gpu="CPU" not in device)):
         blocks += [Heading("Left out here"), Sentences(left_out, is_list=True)]
     would = f"{len(climbing)} of {numbers.count(len(rows), 'rung')} would climb"
     title = f"{model.file} fits: {would} on {device}. Nothing was timed."
     facts = {
-        "model": model, "epochs": epochs, "device": device, "rungs": rows, "elsewhere": elsewhere, "unasked": unasked,
+        "model": model, "epochs": epochs, "device": device, "rungs": every, "elsewhere": elsewhere, "unasked": unasked,
     }  # fmt: skip
     return Screen(title, "", [*blocks, *_waiting(model)], facts, "rungs")
 
 
-def _left_out_here(elsewhere: Sequence[str], unasked: Sequence[str], *, on_gpu: bool) -> Iterator[str]:
-    if elsewhere:
-        yield f"{_names(elsewhere)}: {'these need a CPU alone' if on_gpu else 'these need a GPU, and here is none'}."
+def _left_out_here(file: str, suited: Sequence[str], unasked: Sequence[str], *, on_gpu: bool) -> Iterator[str]:
+    if suited:
+        why = "a CPU alone" if on_gpu else f"a GPU, and here is none; `{file}` suits them as far as a CPU can tell"
+        yield f"{_names(suited)}: these need {why}."
     if unasked:
         yield f"{_names(unasked)}: these compile for over a minute or gain little, so only `--stages` adds them."
 

@@ -368,11 +368,14 @@ def test_a_dry_run_reads_the_file_and_says_which_rungs_fit(tmp_path: Path, capsy
     if not session.has_gpu():
         assert told["device"].startswith("the CPU, ")
         assert (told["elsewhere"], told["unasked"]) == ([], [])
+        sgd = "def optimizer(params):\n    return torch.optim.SGD(params, 0.01, momentum=0.9)\n"
+        cycle = "def scheduler(optimizer):\n    return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, 156)\n"
+        file.write_text(models.source(cycle, optimizer=sgd))
         assert main(["torch", str(file), "--stages", "all,compile", "--dry-run"]) == 0
         shown = " ".join(capsys.readouterr().out.split())
         assert "would climb on the CPU, " in shown
-        assert "step-graph, compiled-graph" in shown
-        assert "these need a GPU, and here is none." in shown
+        assert "Refused - step-graph, compiled-graph, graph-tf32 and graph-bf16: the scheduler moves momentum" in shown
+        assert "compile-optimizer: these need a GPU, and here is none; my_model.py suits them as far as a CPU" in shown
         assert "steps-graph, max-autotune-no-graphs and max-autotune: these compile for over a minute" in shown
     file.write_text(models.source(data=""))
     assert main(asked) == 2

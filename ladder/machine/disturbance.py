@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from ladder.machine.cpu_speed import SLOWDOWN_LIMIT
-from ladder.records.run import Process
+from ladder.records.run import LOST_LIMIT, Process, lost_in_words
 
 # Above these limits a process counts as disturbed.
 CLOCK_DROP_LIMIT = 0.03  # as a share of the highest clock in any of the stage's processes
-LOST_LIMIT = 0.05  # waited or held back, as a share of the timed runs; taken by other machines, of all cores' work
 OTHER_LOAD_LIMIT = 0.10  # share of the host's cores that other processes use: they share caches, memory and clocks
 # With this many cores idle, a thread that waits is waiting to be woken: no other process took its core.
 IDLE_CORES = 1.0
@@ -75,15 +74,14 @@ def _reasons(process: Process, highest_mhz: int | None, fastest_s: float | None)
     waited_s = sum(max(state.waited_s - state.throttled_s, 0) for state in host if state.idle_cores < IDLE_CORES)
     stolen_s = sum(state.stolen_s for state in host)
     own_s = sum(state.own_s for state in host)
-    wanted_s = waited_s + throttled_s + own_s if own_s else covered_s
     worked_s = max(covered_s, stolen_s + own_s + sum(state.others * state.cores * state.over_s for state in host))
-    for lost_s, in_s, of_s, reason in (
-        (waited_s, covered_s, wanted_s, "it waited {share} of its CPU time for a core"),
-        (throttled_s, covered_s, wanted_s, "a CPU quota held it back for {share} of its CPU time"),
-        (stolen_s, worked_s, worked_s, "other virtual machines took {share} of the busy cores"),
+    for lost_s, in_s, reason in (
+        (waited_s, covered_s, f"its threads waited for a core for {lost_in_words(waited_s, covered_s)}"),
+        (throttled_s, covered_s, f"a CPU quota held it back for {lost_in_words(throttled_s, covered_s)}"),
+        (stolen_s, worked_s, f"other virtual machines took {min(stolen_s / worked_s, 1.0):.0%} of the busy cores"),
     ):
         if lost_s > max(LOST_LIMIT * in_s, LOST_TIME_FLOOR_S):
-            yield reason.format(share=f"{min(lost_s / of_s, 1.0):.0%}"), lost_s / in_s / LOST_LIMIT
+            yield reason, lost_s / in_s / LOST_LIMIT
     if process.stopped_s > LOST_TIME_FLOOR_S:
         yield f"a signal stopped the process for {process.stopped_s:.2g} s", process.stopped_s / LOST_TIME_FLOOR_S
     other_load = statistics.mean([state.others for state in host]) if host else 0.0

@@ -104,6 +104,10 @@ class GpuState(msgspec.Struct, frozen=True):
     other_processes: int | None = None  # other processes that compute on this GPU
 
 
+# A process counts as disturbed if it waited or was held back for a larger share of the time that the readings cover.
+LOST_LIMIT = 0.05
+
+
 class HostState(msgspec.Struct, frozen=True):
     """The share of the host that other work took during a run."""
 
@@ -115,6 +119,11 @@ class HostState(msgspec.Struct, frozen=True):
     own_s: float = 0.0  # the process's CPU time in them, all threads together
     cores: int = 0  # of the machine; 0: unknown
     throttled_s: float = 0.0  # held back by the CPU quotas of its control groups, all cores together
+
+
+def lost_in_words(lost_s: float, in_s: float) -> str:
+    """Time that a process lost, beside what the readings cover: `0.17 s in 0.83 s (20%; the limit is 5%)`."""
+    return f"{lost_s:.2g} s in {in_s:.2g} s ({lost_s / in_s:.0%}; the limit is {LOST_LIMIT:.0%})"
 
 
 class Energy(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ class Lead:
 
     @property
     def text(self) -> str:
-        """The lead with its spread: `8.58x (8.55-8.60), GPU time`."""
+        """The lead with its interval: `8.58x (8.27-8.90), GPU time`."""
         return f"{self.ratio.text}{', GPU time' if self.on_gpu_time else ''}"
 
     @property

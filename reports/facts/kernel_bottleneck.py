@@ -30,13 +30,28 @@ LIBRARY = re.compile(r"cutlass_|sm\d+_|nvjet|ampere_|volta_|sgemm|gemvN|gemv2|ge
 
 
 class Advice(NamedTuple):
-    """Both are whole sentences."""
+    """What bounds a step and what to try, both whole sentences; `cause` is the end of the first that others share."""
 
     bound: str
     next: str
+    cause: str = ""
 
     def __str__(self) -> str:
         return f"{self.bound} {self.next}".strip()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it shares with others that are bound alike."""
+        return self.cause, self.next
+
+    def after(self, told: dict[tuple[str, str], str], name: str) -> str:
+        """The text in a list of stages, where `told` names who had the same cause and advice first; it is added."""
+        first = told.setdefault(self.key, name)
+        if first == name or not self.next:
+            return str(self)
+        if self.cause:
+            return f"{self.bound.removesuffix(f': {self.cause}.')}, bound as in `{first}`."
+        return f"{self.bound} The advice for `{first}` holds."
 
 
 @dataclass(frozen=True)
@@ -106,7 +121,13 @@ def _persistent(case: Case, kernel: KernelUse) -> Advice:
     """The advice on a kernel that runs many steps: it has no neighbour, and as many blocks as its design allows."""
     problem, chip = case.run.problem, case.run.limits.chip if case.run.limits else None
     weights = FLOAT32_BYTES * sum(problem.weights)
-    told = f"{kernel_name(kernel.name)} runs many steps in one launch, with {_blocks(kernel)}"
+    beside = [
+        f"{kernel_name(one.name)} with {numbers.count(one.blocks, 'block')}"
+        for one in case.profile.kernels
+        if one is not kernel
+    ]
+    aside = f", beside {numbers.listing(beside)}" if beside else ""
+    told = f"{kernel_name(kernel.name)} runs many steps in one launch, with {_blocks(kernel)}{aside}"
     if chip and weights > chip.on_chip_bytes:
         told += (
             f". Its {numbers.size(weights)} of weights exceed the {numbers.size(chip.on_chip_bytes)} of shared memory "
@@ -175,7 +196,7 @@ def _slowest(case: Case, kernel: KernelUse) -> Advice:
     waits = " (kernels overlap here, so it may only wait for another one)" if overlap(case.profile) else ""
     why, advice = _why_slow(case, kernel)
     slowest = f"{kernel_name(kernel.name)} with {numbers.microseconds(kernel.us_per_step)} us per step"
-    return Advice(f"The slowest is {slowest}{waits}: {why}.", _foreign_advice(case, kernel) or advice)
+    return Advice(f"The slowest is {slowest}{waits}: {why}.", _foreign_advice(case, kernel) or advice, why)
 
 
 def _why_slow(case: Case, kernel: KernelUse) -> tuple[str, str]:

@@ -112,16 +112,16 @@ def rough_ratio(value: float, low: float, high: float) -> str:
 
 
 def ratio_spread(value: float, low: float, high: float) -> str:
-    """A factor with the ends of its spread, in the factor's decimals: `2.96x (2.91-3.02)`."""
+    """A factor with the ends of its interval or range, in its own decimals: `2.96x (2.91-3.02)`."""
     if not all(map(math.isfinite, (value, low, high))):
         return ratio(value)
     return f"{ratio(value)} ({ratio_ends(low, high, value)})"
 
 
 def ratio_ends(low: float, high: float, beside: float) -> str:
-    """The ends of a factor's spread, in the factor's decimals: `2.91-3.02`."""
+    """The ends of a factor's interval, in the factor's decimals: `2.91-3.02`; near 1 with three: `1.003-1.08`."""
     decimals = _decimals(beside, 3 if beside >= 0.995 else 2)
-    return f"{low:,.{decimals}f}-{high:,.{decimals}f}"
+    return "-".join(f"{end:,.{3 if round(end, decimals) == 1 else decimals}f}" for end in (low, high))
 
 
 @known

@@ -1,4 +1,4 @@
-"""A ratio of two stages' times, with its spread, and whether it is within the noise."""
+"""A ratio of two stages' times, with its interval, and whether it is within the noise."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ class Ratio:
     """How many times as fast as another stage one is; below 1 it is slower."""
 
     times: float
-    low: float  # of the slowest process and the other stage's fastest one
-    high: float
     interval: tuple[float, float]  # where it may lie; processes of one and the same stage may differ as much
 
     @property
@@ -44,17 +42,14 @@ class Ratio:
 
     @property
     def text(self) -> str:
-        """The ratio with its range over processes, `2.96x (2.91-3.02)`; within noise without: `1.01x, within noise`."""
+        """The ratio with its interval, `2.96x (2.85-3.07)`; within noise without: `1.01x, within noise`."""
         return self.saying("")
 
     def saying(self, words: str) -> str:
-        """The ratio in a sentence: `2.96x (2.91-3.02) the speed of its parent`.
-
-        Two recordings drift further apart than the processes of one, so a ratio within noise shows no range.
-        """
+        """The ratio in a sentence: `2.96x (2.85-3.07) the speed of its parent`; within noise without its interval."""
         if self.is_noise:
             return f"{numbers.ratio(self.times)}{words}, {WITHIN_NOISE}"
-        return f"{numbers.ratio_spread(self.times, self.low, self.high)}{words}"
+        return f"{numbers.ratio_spread(self.times, *self.interval)}{words}"
 
     def over(self, parent: str) -> str:
         """The speedup with the parent's name: `2.96x as fast as naive`, or `within noise of naive`."""
@@ -74,10 +69,9 @@ def ratio_of(base: Times, own: Times) -> Ratio:
 
     Its interval is that of both sides' processes, and reaches at least `NOISE` to each side.
     """
-    (base_low, base_high), (own_low, own_high) = base.ends_us, own.ends_us
     times = base.median_us / own.median_us
     low, high = times * (1 - NOISE), times / (1 - NOISE)
     if base.values_us and own.values_us:
         of_processes = ratio_interval(own.values_us, base.values_us, spread=max(base.spread, own.spread))
         low, high = min(low, of_processes.low), max(high, of_processes.high)
-    return Ratio(times, base_low / own_high, base_high / own_low, (low, high))
+    return Ratio(times, (low, high))

@@ -34,10 +34,8 @@ STAGES = (
 )
 SPEEDUPS = (
     "Speedup over parent says how many times as fast as its parent a rung is; below 1x it is slower.",
-    "Brackets in the table go from its slowest process over the parent's fastest to the reverse: they hold what was "
-    "measured, and are no confidence interval.",
-    f"A speedup is within noise if its {VERDICT_CONFIDENCE:.1%} interval, at least {numbers.share(NOISE)} to each "
-    "side, includes 1. Few processes make it wider (docs/statistics.md).",
+    f"Brackets behind a speedup hold its {VERDICT_CONFIDENCE:.1%} interval, at least {numbers.share(NOISE)} to each "
+    "side. Few processes make it wider (docs/statistics.md). A speedup is within noise if it includes 1.",
 )
 SPEEDUP = " ".join(SPEEDUPS)
 LAUNCHES = "Launches: kernels or graphs that the host launches per step."
@@ -57,6 +55,32 @@ BOUNDS = (
 OF_ALL = (
     "A step is one of all networks, a network-step one network's share; in a row, that is one network's time alone."
 )
+
+
+def tree(results: Results) -> str:
+    """A sentence on the rungs that the table has between the fastest one and its parent; empty without any."""
+    rungs = timed_rungs(results, with_ablations=False)
+    best = min(rungs, key=lambda stage: median_us(stage) or math.inf, default=None)
+    names = [stage.name for stage in rungs]
+    if best is None or best.below not in names:
+        return ""
+    others = names.index(best.name) - names.index(best.below) - 1
+    between = f"the {others} rungs between them are" if others > 1 else "the rung between them is"
+    branches = f"{between} on other branches, not on its way"
+    return f"Rungs form a tree: `{best.name}` climbs from `{best.below}`, and {branches}." if others > 0 else ""
+
+
+def how_references_run(results: Results) -> str:
+    """A sentence on what the references' rows rest on: the variant in brackets, and how often they have metrics."""
+    timed = [stage for stage in references(results) if step_us(stage) is not None]
+    every = results.problem.metrics_every
+    seldom = f"once in {every} epochs" if every > 1 else "in every epoch"
+    has_usual = every > 1 and any(stage.name == "torch-dataloader" for stage in timed)
+    usual = "; `torch-dataloader` does so in every epoch" * has_usual
+    variant = " A variant behind a name comes from a search or a rule (docs/method.md)." * any(
+        stage.detail for stage in timed
+    )
+    return f"References compute loss and accuracy {seldom}{usual}.{variant}" if timed else ""
 
 
 def table_order(results: Results) -> list[StageResult]:
@@ -162,7 +186,8 @@ def yardsticks(results: Results) -> str:
     for name, leads in used.items():
         on_gpu = {best_lead.on_gpu_time for best_lead in leads}
         clock = "" if True not in on_gpu else " on GPU time" if False not in on_gpu else ", of some on GPU time,"
-        named.append(f"{name}{clock} for {numbers.listing(dict.fromkeys(map(_rows_of, leads)))}")
+        detail = f" ({numbers.line(leads[0].reference.detail)})" if leads[0].reference.detail else ""
+        named.append(f"{name}{detail}{clock} for {numbers.listing(dict.fromkeys(map(_rows_of, leads)))}")
     waits = f" {ON_GPU_TIME}" if "on GPU time" in " ".join(named) else ""
     broken = _lost_yardsticks(references(results))
     return f"Speedup over the fastest reference is over {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"

@@ -214,6 +214,14 @@ class StageFacts:
         """The difference of its profile from its parent's."""
         return next((change for change in changes(self.results) if change.rung.stage is self.stage), None)
 
+    @property
+    def runs_its_parents_kernels(self) -> bool:
+        """Whether a gemm of its own launches what its parent's does, since no size here fits it."""
+        profiles = [one.profile for one in (self.stage, self.parent) if one is not None and one.profile is not None]
+        used = [[(kernel.name, kernel.blocks, kernel.registers) for kernel in one.kernels] for one in profiles]
+        same = len(used) == 2 and used[0] == used[1] and self.versus_parent is not None and self.versus_parent.is_noise
+        return same and (self.stage.changed or "").startswith("gemm")
+
     @cached_property
     def advice(self) -> Advice | None:
         """What bounds its step, and what to try."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log, pi, sqrt
 from statistics import fmean, median, variance
 from typing import Literal
@@ -183,23 +183,16 @@ def spread_us(rung: TorchRung | None) -> Spread | None:
 def ratio(base: TorchRung | None, own: TorchRung, results: TorchResults, steps: int | None = None) -> Ratio | None:
     """How many times as fast as another rung one is: a step, or a whole training of so many steps with preparation.
 
-    Its range is that of single runs, since processes of eager mode agree better than their runs do. None where either
-    has no time.
+    None where either has no time.
     """
     if base is None or not base.is_timed or not own.is_timed:
         return None
-    return _compared(*(_times(rung, steps, assumed_spread(rung, results)) for rung in (base, own)))
+    return ratio_of(*(_times(rung, steps, assumed_spread(rung, results)) for rung in (base, own)))
 
 
 def live_ratio(base: TorchRung, own: TorchRung) -> Ratio:
     """The same of two timed rungs' steps before there is a record, with the noise of a host that launches kernels."""
-    return _compared(*(_times(rung, None, _crowded(rung) or HOST_SPREAD) for rung in (base, own)))
-
-
-def _compared(base: Times, own: Times) -> Ratio:
-    known = ratio_of(base, own)
-    low, high = min(base.runs_us) / max(own.runs_us), max(base.runs_us) / min(own.runs_us)
-    return replace(known, low=low, high=high)
+    return ratio_of(*(_times(rung, None, _crowded(rung) or HOST_SPREAD) for rung in (base, own)))
 
 
 def _times(rung: TorchRung, steps: int | None, spread: float) -> Times:
@@ -209,7 +202,6 @@ def _times(rung: TorchRung, steps: int | None, spread: float) -> Times:
     return Times(
         rung.step_us + prepare_us,
         [process.step_us + prepare_us for process in rung.processes],
-        [run / one.steps * 1e6 + prepare_us for one in rung.processes for run in one.measured.runs_s],
         spread=max(spread, _scatter_of_runs(rung)),
     )
 

@@ -117,7 +117,7 @@ def _trust(results: Results) -> Iterator[str]:
     kinds = {"rung": len(passed) - references, "reference": references}
     parts = []
     if named := [numbers.count(many, kind) for kind, many in kinds.items() if many]:
-        parts.append(f"{numbers.listing(named)} passed {_every_check(passed, ' that the notices name')}")
+        parts.append(f"{numbers.listing(named)} passed {_every_check(passed, ', which the notices name')}")
     for status in ("failed", "crashed"):
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")
@@ -148,7 +148,8 @@ def _every_check(stages: Sequence[StageResult], named: str = "") -> str:
     lacking = sum(map(lacks_a_check, stages))
     if lacking in (0, len(stages)):
         return f"all but some checks{named}" if lacking else "every check"
-    return f"({len(stages) - lacking} of them every check, {lacking} all but some{named})"
+    lack = "lacks" if lacking == 1 else "lack"
+    return f"({len(stages) - lacking} of them every check; {lacking} {lack} one or more{named})"
 
 
 def study_sentences(results: StudyResults) -> list[str]:
@@ -196,7 +197,7 @@ def largest_effect(results: StudyResults, points: Sequence[Point], *, spread: bo
     point, stage, factor = max(beyond, key=lambda effect: abs(math.log(effect[2].times)))
     over = factor.as_fast_as(f"`{stage.below}`", spread=spread)
     if factor.times < 1:
-        times = [1 / end for end in (factor.times, factor.high, factor.low)]
+        times = [1 / end for end in (factor.times, *reversed(factor.interval))]
         slower = numbers.ratio_spread(*times) if spread else numbers.ratio(times[0])
         over = f"{slower} slower than its parent `{stage.below}`"
     told = f"`{stage.name}` is {over} {_at(point)}".rstrip()

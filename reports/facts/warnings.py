@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind, settled
 from ladder.records.limits_record import SHARED
-from ladder.records.run import Results, StageResult, Timing
+from ladder.records.run import Process, Results, StageResult, Timing, lost_in_words
 from ladder.records.statistics import median_interval
 from reports.facts import numbers
 from reports.facts.baselines import sm_mhz
@@ -19,6 +19,7 @@ from reports.facts.times import step_times_us
 
 DISAGREEMENT = 0.05  # share; placement and clocks make a stage's processes differ by a few per cent anyway
 NAMED_STAGES = 6  # a notice about more stages gives their number instead
+OLD_WAIT, NEW_WAIT = "waited for a busy core for", "its threads waited for a core for"
 CLOCK_TOLERANCE = 0.03  # share of the locked clock; a power cap or another user may override the lock
 
 
@@ -191,7 +192,7 @@ def _disturbance_notices(stages: Sequence[StageResult]) -> Iterable[Notice]:
         reasons: list[str] = []
         for stage in stages:
             processes = stage.processes if kept else stage.set_aside
-            told = [process.disturbed[0] for process in processes if process.disturbed]
+            told = [_disturbance(process) for process in processes if process.disturbed]
             if told:
                 disturbed[stage.name] = len(told)
                 reasons += told
@@ -203,6 +204,14 @@ def _disturbance_notices(stages: Sequence[StageResult]) -> Iterable[Notice]:
             subject = f"{len(reasons)} {'process' if only else 'processes'} ({whose}) {'was' if only else 'were'}"
             outcome = "kept, though disturbed" if kept else "disturbed, and measured again"
             yield Notice(f"{subject} {outcome}. {'Reason' if only else 'First reason'}: {reasons[0]}.")
+
+
+def _disturbance(process: Process) -> str:
+    """The first reason why a process is disturbed; older ones are a share of another time than the limit is."""
+    states = process.host_states[-len(process.runs_s) :]
+    if process.disturbed[0].startswith(OLD_WAIT) and (covered_s := sum(state.over_s for state in states)):
+        return f"{NEW_WAIT} {lost_in_words(sum(state.waited_s for state in states), covered_s)}"
+    return process.disturbed[0]
 
 
 def _precision_notices(results: Results, stages: Iterable[StageResult]) -> Iterable[Notice]:

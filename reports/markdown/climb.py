@@ -20,6 +20,7 @@ from ladder.records.limits_record import DesignFloor
 from ladder.records.run import Results, all_results, load
 from reports.explorer.code import matched
 from reports.facts import numbers
+from reports.facts.baselines import host_times
 from reports.facts.predictions import judge
 from reports.facts.profiles import kernel_names
 from reports.facts.provenance import recorded
@@ -91,6 +92,14 @@ def _of_gain(told: Callable[[Ratio], Any]) -> Fact:
     return lambda rung: told(rung.versus_parent) if rung.versus_parent is not None else None
 
 
+def _range(rung: StageFacts) -> str | None:
+    """The speedup from the parent's fastest process over the rung's slowest one to the reverse."""
+    if rung.parent is None or rung.versus_parent is None:
+        return None
+    (least, most), (fastest, slowest) = (host_times(one).ends_us for one in (rung.parent, rung.stage))
+    return f"{numbers.ratio(least / slowest)} to {numbers.ratio(most / fastest)}"
+
+
 def _of_profile(field: str) -> Fact:
     return lambda rung: _shown(getattr(_profiled(rung).profile, field), numbers.per_step)
 
@@ -151,7 +160,7 @@ def _kernels(rung: StageFacts) -> list[dict[str, Any]]:
 FACTS: dict[str, tuple[str, Fact]] = {  # what chapters say of a rung, with the word for what a run may lack
     "us": ("time", lambda rung: _shown(rung.step_us, numbers.microseconds)),
     "ratio": ("ratio", _of_gain(lambda gain: Shown(gain.times, gain.text))),
-    "range": ("ratio", _of_gain(lambda gain: f"{numbers.ratio(gain.low)} to {numbers.ratio(gain.high)}")),
+    "range": ("ratio", _range),
     "processes": ("stage", lambda rung: len(rung.stage.processes)),
     "noise": ("ratio", _of_gain(lambda gain: gain.is_noise)),
     "error": ("check", _error),

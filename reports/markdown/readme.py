@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from statistics import median, mode
 
 from ladder.records.run import Results, StageCode, StageResult, all_results, load
+from ladder.records.statistics import VERDICT_CONFIDENCE
 from ladder.records.study import INDEX, Published, Study
 from ladder.records.torch_run import TorchResults
 from reports.facts import numbers
@@ -40,7 +41,8 @@ IN_TABLE = 8  # rungs of README's table; the picture has more
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 HOW_TO_READ_NETWORKS = (
     "us/step of `cuda-graph`, and of the fastest rung in each class of precision beside its reference. Lead: the "
-    f"speedup over {FASTEST_REFERENCE}, with the range over processes. Bold: the fastest rung. {ON_GPU_TIME}"
+    f"speedup over {FASTEST_REFERENCE}, with its {VERDICT_CONFIDENCE:.1%} interval. Bold: the fastest rung. "
+    f"{ON_GPU_TIME}"
 )
 
 HOW_TO_READ_GPUS = (
@@ -281,7 +283,7 @@ def _ladder(folder: str, results: Results) -> Iterator[str]:
     more = len(timed_rungs(results, with_ablations=False)) - len(shown)
     others = f"{numbers.count(more, 'more timed rung')} {'is' if more == 1 else 'are'}" if more else "The rest is"
     yield (
-        "Brackets hold the range over processes. A [wider interval](docs/statistics.md) decides what is within noise."
+        f"Brackets hold the [{VERDICT_CONFIDENCE:.1%} interval](docs/statistics.md)."
         f"{_references(results, shown)} {others} in the {report}."
     )
 

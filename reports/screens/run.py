@@ -11,7 +11,7 @@ from ladder.records.run import Results, StageResult, Status
 from reports.facts import numbers
 from reports.facts.energy import how_to_read_energy, why_none
 from reports.facts.grouped import grouped
-from reports.facts.predictions import HOW_TO_READ, NOT_HERE, judged
+from reports.facts.predictions import HOW_TO_READ, judged
 from reports.facts.provenance import gpu_name, provenance
 from reports.facts.run_table import (
     LACKING,
@@ -20,12 +20,14 @@ from reports.facts.run_table import (
     STAGES,
     disturbed_mark,
     heading,
+    how_references_run,
     lacks_a_check,
     named,
     networks_in_words,
     reason,
     skipped_in_words,
     table_order,
+    tree,
     yardsticks,
 )
 from reports.facts.stage_facts import StageFacts, all_stage_facts
@@ -56,6 +58,11 @@ READ_RUNGS = (
     "that sums a bias's gradient, and `update` one that also subtracts this sum. A *peak* is the highest rate of "
     "products measured on this GPU in that precision."
 )
+AHEAD = {  # by a kernel that does work before its step, which no reference does
+    "neighbour_grams": "`neighbour_grams` multiplies each batch with the one before it, beside the kernel that trains, "
+    "anew in every timed epoch. A step's outputs then need no product with the newest weights, only a correction by "
+    "the last gradient. This takes batches in a fixed order, which all stages have; no reference makes use of it."
+}
 NO_FIGURES: Mapping[str, Callable[[], Canvas]] = MappingProxyType({})
 MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
 
@@ -106,13 +113,15 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
     told = notices(results)
     quiet = [notice.text for notice in told if not notice.loud]
     marks = {disturbed_mark(row.stage) for row in shown if row.us}
-    on_gpu, elsewhere = _elsewhere(rungs)
+    advised: dict[tuple[str, str], str] = {}
     how = (
-        STAGES,
+        f"{STAGES} {tree(results)}".rstrip(),
         _few_words(shown),
         *(SPEEDUPS if any(row.versus_parent for row in rungs) else ()),
         networks_in_words(results),
         yardsticks(results),
+        how_references_run(results),
+        *(words for kernel, words in AHEAD.items() if kernel in _kernels(rungs)),
         *(f"{mark}: {words}." for mark, words in MARK.items() if mark in marks),
         f"passed{LACKING}: without a check, which the notices name." if any(map(lacks_a_check, results.stages)) else "",
         HOW_TO_READ if judged(results) else "",
@@ -128,8 +137,8 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
         *([Folded("Noise and notices", [Sentences(quiet, is_list=True)])] if quiet else []),
         Sentences([REST]),
         *([Heading("Rungs")] if rungs else []),
-        Sentences([" ".join(filter(None, (READ_RUNGS if any(map(moved, rungs)) else "", elsewhere)))]),
-        *(block for rung in rungs for block in rung_in_short(rung, on_gpu)),
+        Sentences([READ_RUNGS] if any(map(moved, rungs)) else []),
+        *(block for rung in rungs for block in rung_in_short(rung, advised)),
         *([Heading("More pictures")] if others else []),
         *others,
     ]
@@ -137,13 +146,9 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
     return Screen(title, "", blocks, results, "stages", [loud_notices([results])])
 
 
-def _elsewhere(rungs: Sequence[StageFacts]) -> tuple[str, str]:
-    """The words on the one other GPU that predictions are for, and a sentence on such; empty without any."""
-    told = [predicted for predicted, verdict in (rung.outcome for rung in rungs) if verdict.startswith(NOT_HERE)]
-    places = {one.rpartition(" on ")[2] for one in told}
-    place = next(iter(places)) if len(places) == 1 else "machine that is named"
-    sentence = f"*Predicted* is what a rung's author expected of the {place}; a run there judges it." if told else ""
-    return f" on {place}", sentence
+def _kernels(rungs: Sequence[StageFacts]) -> set[str]:
+    """The names of all kernels that a profile saw."""
+    return {kernel.name for rung in rungs if rung.profiled for kernel in rung.profiled.profile.kernels}
 
 
 def _drawn(draw: Callable[[], Canvas]) -> Callable[[ChartLayout], Canvas]:

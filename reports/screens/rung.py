@@ -340,15 +340,16 @@ def judged(check: Check) -> str:
     return f"{'passed' if check.passed else 'failed'}{f' ({check.note})' if check.note else ''}"
 
 
-def rung_in_short(rung: StageFacts, on_gpu: str = "") -> Iterator[Block]:
+def rung_in_short(rung: StageFacts, told: dict[tuple[str, str], str]) -> Iterator[Block]:
     """A rung in a report, without its parent if that was not timed.
 
-    Its prediction is shown without `on_gpu`, the words on another GPU that the report has said of all.
+    A prediction for another machine is left out. `told` has the advice so far, which is not repeated.
     """
     stage, factor = rung.stage, rung.versus_parent
     yield Heading(f"`{stage.name}`: {title_of(stage)}", 3)
     if stage.below:
-        yield Sentences([f"From `{stage.below}`: {change_in_full(stage, rung.results.problem)}."])
+        idle = " Here it runs the kernels of its parent, so nothing changes." * rung.runs_its_parents_kernels
+        yield Sentences([f"From `{stage.below}`: {change_in_full(stage, rung.results.problem)}.{idle}"])
     if rung.reason:
         yield Titled(stage.status.capitalize(), rung.reason)
         return
@@ -357,9 +358,20 @@ def rung_in_short(rung: StageFacts, on_gpu: str = "") -> Iterator[Block]:
     if rung.us and predicted and not verdict.startswith(NOT_HERE):
         yield Table([Column("Predicted", [predicted]), Column("Measured", [measured]), Column("Verdict", [verdict])])
     elif rung.us:
-        beside = ", ".join(filter(None, (measured, verdict.partition(": ")[2])))
-        told = f"; predicted: {predicted.removesuffix(on_gpu)}" if predicted else ""
-        yield Titled("Measured", f"{beside}{told}.")
+        yield Titled("Measured", f"{measured}.")
     yield from _titled({"Moved": moved(rung)})
     yield Sentences([hidden] if rung.profiled is not None and (hidden := overlap(rung.profiled)) else [])
-    yield from _titled({"Bound now": str(rung.advice) if rung.advice is not None else ""})
+    yield from _titled({"Bound now": _bound_in_short(rung, told)})
+
+
+def _bound_in_short(rung: StageFacts, told: dict[tuple[str, str], str]) -> str:
+    """What bounds a rung and what to try; of one within noise of its parent and bound like it, where that is said."""
+    parent, factor = rung.parent, rung.versus_parent
+    if rung.advice is None:
+        return ""
+    text = rung.advice.after(told, rung.name)
+    if parent is not None and factor is not None and factor.is_noise:
+        of_parent = StageFacts(parent, rung.results).advice
+        if of_parent is not None and of_parent.key == rung.advice.key:
+            return f"As `{told[rung.advice.key]}` is."
+    return text

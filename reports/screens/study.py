@@ -8,6 +8,7 @@ from types import MappingProxyType
 from urllib.parse import quote
 
 from ladder.records.run import Results, StageResult
+from ladder.records.statistics import VERDICT_CONFIDENCE
 from ladder.records.study import Point, Published
 from reports.facts import numbers
 from reports.facts.energy import how_to_read_energy
@@ -168,7 +169,7 @@ def _best(results: StudyResults) -> Iterator[Block]:
     yield Heading("The fastest rung against the fastest reference")
     yield Sentences([
         "The fastest rung of each class of precision. Lead: the speedup over "
-        f"{FASTEST_REFERENCE}, with the range over processes. "
+        f"{FASTEST_REFERENCE}, with its {VERDICT_CONFIDENCE:.1%} interval. "
         "At most: a reference without a time at that point, named beside the lead, is faster than this one at another "
         "point. A lead is left out if such a reference is faster wherever both have a time."
         + (f" {ON_GPU_TIME}" if any(winner.lead.on_gpu_time for winner in winners) else "")

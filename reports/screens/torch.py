@@ -10,6 +10,7 @@ from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any
 
+from ladder.records.statistics import VERDICT_CONFIDENCE
 from ladder.records.torch_run import (
     FIRST_ROW,
     RIGHT,
@@ -76,8 +77,8 @@ SHOWN_S = 0.05  # the shortest part of a run that is listed
 NO_REASON = "the record gives no reason"
 HOW_TO_READ = (
     "Times are medians over processes, with the range of single runs. Speedups here are of single steps, without "
-    f"preparation; one with {ABOUT} may be noise, so that nothing is said of when it pays off. The first step includes "
-    "building, compiling and capturing."
+    f"preparation, with their {VERDICT_CONFIDENCE:.1%} interval where there is room; one with {ABOUT} may be noise, so "
+    "that nothing is said of when it pays off. The first step includes building, compiling and capturing."
 )
 HOW_TO_READ_A_CHECK = (
     "Each row shows the check that decides its grade, with its error and the limit up to which a rung is as exact. "
@@ -255,10 +256,10 @@ def _group_headings(rows: Sequence[TorchRow]) -> dict[int, str]:
 
 
 def speedup(gain: Ratio | None, *, in_full: bool = False) -> str:
-    """A speedup in a table, in full with its range over runs."""
+    """A speedup in a table, in full with its interval."""
     if gain is None:
         return numbers.MISSING
-    text = numbers.ratio_spread(gain.times, gain.low, gain.high) if in_full else numbers.ratio(gain.times)
+    text = numbers.ratio_spread(gain.times, *gain.interval) if in_full else numbers.ratio(gain.times)
     return f"{ABOUT if gain.is_noise else ''}{text}"
 
 
@@ -496,12 +497,14 @@ def run_facts(results: TorchResults) -> Mapping[str, Any]:
 
 
 def _plain(gain: Ratio | None) -> dict[str, Any] | None:
-    keys = ("times", "low", "high", "is_noise")
-    return {key: getattr(gain, key) for key in keys} if gain is not None else None
+    if gain is None:
+        return None
+    low, high = gain.interval
+    return {"times": gain.times, "low": low, "high": high, "is_noise": gain.is_noise}
 
 
 def _gain(whom: str, rank: int, key: str) -> ColumnOf[TorchRow]:
-    """The column of a speedup, with more room also its range."""
+    """The column of a speedup, with more room also its interval."""
     gain = attrgetter(key)
     in_full: ColumnOf[TorchRow] = number(f"speedup\nover {whom}", lambda row: speedup(gain(row), in_full=True), 11)
     data = {key: lambda row: _plain(gain(row))}

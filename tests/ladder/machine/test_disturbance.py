@@ -31,7 +31,7 @@ def reasons(one: Process, *others: Process, on_gpu: bool = True) -> list[str]:
         (replace(CALM_GPU, throttle_reasons=["power cap"]), "the GPU slowed itself down: power cap"),
         (replace(CALM_GPU, sm_mhz=1900), "the GPU's clock fell to 1900 of 1980 MHz"),
         (replace(CALM_GPU, other_processes=1), "another process computed on the GPU"),
-        (HostState(0.5, 0.0), "it waited 25% of its CPU time for a core"),
+        (HostState(0.5, 0.0), "its threads waited for a core for 0.5 s in 2 s (25%; the limit is 5%)"),
         (HostState(0.0, 0.5), "other virtual machines took 25% of the busy cores"),
         (HostState(0.0, 0.0, 0.5), "other processes kept 25% of the host's cores busy"),
     ],
@@ -93,7 +93,7 @@ def test_what_nvml_does_not_tell_hides_nothing_else() -> None:
 @pytest.mark.parametrize("idle_cores", [0.0, 62.0])
 def test_a_quota_disturbs_even_if_cores_are_idle(idle_cores: float) -> None:
     held = HostState(1.0, 0.0, idle_cores=idle_cores, over_s=1.0, own_s=1.0, cores=64, throttled_s=1.0)
-    assert reasons(process(host=held)) == ["a CPU quota held it back for 50% of its CPU time"]
+    assert reasons(process(host=held)) == ["a CPU quota held it back for 1 s in 1 s (100%; the limit is 5%)"]
     assert reasons(process(host=replace(held, throttled_s=0.04, waited_s=0.04))) == []
 
 

@@ -242,12 +242,12 @@ def test_a_run_of_a_cpu_has_a_row_in_a_table_of_its_own(readme: Path) -> None:
 
 
 def test_no_page_gives_a_gain_within_noise_as_one() -> None:
-    """Beside a range a ratio claims something; README, the report, the climb and the essay judge a rung alike."""
+    """Beside an interval a ratio claims something; README, the report, the climb and the essay judge a rung alike."""
     folder = ROOT / "results" / "reference" / "h100-80gb-hbm3" / "logistic"
     pages = [ROOT / "README.md", folder / "report.md", ROOT / "docs" / "essay.md", *(ROOT / "docs/climb").glob("*.md")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages)
     judged = {stage.name: gain for stage, gain in gains(load(folder / "results.json.gz"))}
     assert judged["sparse-metrics"].is_noise
     for name, gain in judged.items():
-        claimed = numbers.ratio_spread(gain.times, gain.low, gain.high)
+        claimed = numbers.ratio_spread(gain.times, *gain.interval)
         assert (claimed in text) is not gain.is_noise, name

@@ -119,7 +119,21 @@ def test_the_next_step_names_a_run_that_no_command_finds(monkeypatch: pytest.Mon
         assert try_next(run, Path(folder), None).replace("\N{NO-BREAK SPACE}", " ") == command
 
 
-MOST_WORDS = 4400  # of 47 stages
+def test_a_report_says_advice_once_and_predicts_nothing_for_another_gpu() -> None:
+    told = {gpu: (RECORDED / gpu / "logistic" / "report.md").read_text("utf-8") for gpu in ("h100-80gb-hbm3", "h200")}
+    text = told["h100-80gb-hbm3"]
+    assert ("redict" in text, "| Predicted |" in told["h200"]) == (False, True)
+    assert len(re.findall(r"its \d+ blocks leave.*idle", text)) == len({"naive", "fused-epilogue", "skinny-gemm"})
+    assert "per step, bound as in `skinny-gemm`.\n" in text
+    assert "The advice for `cuda-graph` holds.\n" in text
+    same = re.findall(r"From `([\w-]+)`: [^\n]*Here it runs the kernels of its parent", text)
+    assert same == ["exact-u8", "bf16"]  # of `streamed` and `streamed-bf16`
+    assert "`persistent-cluster` climbs from `cuda-graph`, and the 15 rungs between them are on other" in text
+    assert "waited for a core for 0.17 s in 0.83 s (20%; the limit is 5%)" in text
+    assert "torch-graph (unroll 1, coordinate descent) for float32" in text
+
+
+MOST_WORDS = 4000  # of 47 stages
 
 
 @pytest.mark.parametrize("path", sorted(Path("results/reference").glob("**/report.md")), ids=str)

@@ -58,11 +58,12 @@ READ_RUNGS = (
     "that sums a bias's gradient, and `update` one that also subtracts this sum. A *peak* is the highest rate of "
     "products measured on this GPU in that precision."
 )
-AHEAD = {  # by a kernel that does work before its step, which no reference does
-    "neighbour_grams": "`neighbour_grams` multiplies each batch with the one before it, beside the kernel that trains, "
-    "anew in every timed epoch. A step's outputs then need no product with the newest weights, only a correction by "
-    "the last gradient. This takes batches in a fixed order, which all stages have; no reference makes use of it."
-}
+AHEAD, AHEAD_IN_WORDS = (  # a kernel that works before its step, as no reference does
+    "neighbour_grams",
+    "a second kernel, `neighbour_grams`, multiplies each batch with the one before it, beside the kernel that trains "
+    "and anew in every timed epoch. A step's first product then takes the weights before the last update, and a "
+    "correction by its gradient. That needs batches in a fixed order, which all stages have; no reference uses it.",
+)
 NO_FIGURES: Mapping[str, Callable[[], Canvas]] = MappingProxyType({})
 MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
 
@@ -121,7 +122,7 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
         networks_in_words(results),
         yardsticks(results),
         how_references_run(results),
-        *(words for kernel, words in AHEAD.items() if kernel in _kernels(rungs)),
+        _ahead(rungs),
         *(f"{mark}: {words}." for mark, words in MARK.items() if mark in marks),
         f"passed{LACKING}: without a check, which the notices name." if any(map(lacks_a_check, results.stages)) else "",
         HOW_TO_READ if judged(results) else "",
@@ -146,9 +147,11 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
     return Screen(title, "", blocks, results, "stages", [loud_notices([results])])
 
 
-def _kernels(rungs: Sequence[StageFacts]) -> set[str]:
-    """The names of all kernels that a profile saw."""
-    return {kernel.name for rung in rungs if rung.profiled for kernel in rung.profiled.profile.kernels}
+def _ahead(rungs: Sequence[StageFacts]) -> str:
+    """A sentence on the rungs in which a profile saw a kernel that works ahead; empty without any."""
+    known = [(rung.name, rung.profiled.profile.kernels) for rung in rungs if rung.profiled]
+    names = [f"`{name}`" for name, kernels in known if AHEAD in [kernel.name for kernel in kernels]]
+    return f"In {numbers.listing(names)} {AHEAD_IN_WORDS}" if names else ""
 
 
 def _drawn(draw: Callable[[], Canvas]) -> Callable[[ChartLayout], Canvas]:

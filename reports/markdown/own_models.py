@@ -13,13 +13,14 @@ from ladder.records.torch_run import FILE, ModelRecord, TorchResults, load
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.torch_rows import EAGER, FUSED, TorchRow, device, origin, torch_rows, torch_verdict
-from reports.screens.torch import ABOUT, speedup
-from reports.writers.markdown import cell, code, table
+from reports.writers.markdown import code, table
 
+WORKERS = "workers"
 SHOWN = ("eager", "resident", FUSED, "compile", "reduce-overhead", "step-graph", "compiled-graph")
-"""The rungs whose times the table has; on the front page with the one that `resident` climbs from."""
-SHOWN_IN_FRONT = ("eager", "no-item", *SHOWN[1:])
+"""The rungs whose times the table has; on the front page with those between `eager` and `resident`."""
+SHOWN_IN_FRONT = ("eager", "no-item", WORKERS, *SHOWN[1:])
 EXAMPLE = "tabular"
+MARKS = {"*": "within noise of the rung that it climbs from", "†": "other work disturbed a process"}  # behind a time
 FRONT = (EXAMPLE, "cnn")
 ORDER = ("mlp", "tabular", "cnn", "ppo", "chars")
 
@@ -62,21 +63,14 @@ def own_model_block(reference: Path, page: Path) -> str:
     named = [name for name in FRONT if name in models]
     by_name = [{row.name: row for row in torch_rows(models[name][1])} for name in named]
     lines = [
-        [
-            code(name),
-            code(first.rung.parent) if first.rung.parent else "",
-            first.rung.words,
-            *(text for rows in by_name for text in _of(rows.get(name))),
-        ]
+        [code(name), first.rung.words, *(_marked(rows.get(name)) for rows in by_name)]
         for name in SHOWN_IN_FRONT
         if (first := by_name[0].get(name))
     ]
-    each = [text for name in named for text in (f"{name}, us/step", "over parent")]
-    header = ["Rung", "Parent", "What changes", *each]
-    shown = table(header, lines, right=[False] * 3 + [True, True] * len(named))
+    header = ["Rung", "What changes", *(f"{name}, us/step" for name in named)]
+    shown = table(header, lines, right=[False] * 2 + [True] * len(named))
     models_told = numbers.listing(
-        f"{_link(folder, page)} ({_kind(results.model)}, {numbers.count(results.model.parameters, 'parameter')}, batch "
-        f"{results.model.batch_size:,})"
+        f"{_link(folder, page)} ({_kind(results.model)}, batch {results.model.batch_size:,})"
         for folder, results in map(models.__getitem__, named)
     )
     inexact = dict.fromkeys(
@@ -87,8 +81,10 @@ def own_model_block(reference: Path, page: Path) -> str:
         if inexact
         else "All are as exact as"
     )
-    noise = f"{code(ABOUT)} marks what is within noise."
-    told = f"{noise} {are} `eager`. {_gains(named, by_name)} {_trained(models[EXAMPLE][1])}"
+    there = "".join(text for line in lines for text in line[2:])
+    marks = " ".join(f"{code(mark)}: {words}." for mark, words in MARKS.items() if mark in there)
+    whole = _trained([models[name][1] for name in named])
+    told = f"{marks} {are} `eager`. {_gains(named, by_name)} {whole}"
     return f"{models_told}, on {device(models[EXAMPLE][1])}:\n\n{shown}\n\n{told}"
 
 
@@ -98,41 +94,39 @@ def _kind(model: ModelRecord) -> str:
     return ", ".join([model.optimizer, *(name for name, is_there in parts.items() if is_there)])
 
 
-def _of(row: TorchRow | None) -> tuple[str, str]:
-    """Its time, and its speedup over its parent."""
+def _marked(row: TorchRow | None) -> str:
+    """Its time, with a mark."""
     if row is None:
-        return numbers.MISSING, numbers.MISSING
-    return numbers.microseconds(row.rung.step_us), cell(speedup(row.versus_parent))
+        return numbers.MISSING
+    noise, disturbed = MARKS
+    is_noise = row.versus_parent is not None and row.versus_parent.is_noise
+    is_disturbed = any(process.measured.disturbed for process in row.rung.processes)
+    return f"{numbers.microseconds(row.rung.step_us)}{noise * is_noise}{disturbed * is_disturbed}"
 
 
 def _gains(named: list[str], by_name: list[dict[str, TorchRow]]) -> str:
     """What the fastest rung gains over the usual loop, and over the best loop that captures nothing."""
     told: list[str] = []
-    for base in (EAGER, FUSED):
-        gains = {
-            name: numbers.ratio(other.rung.step_us / best.rung.step_us)
-            for name, rows in zip(named, by_name, strict=True)
+    for base in (EAGER, WORKERS, FUSED):
+        gains = [
+            numbers.ratio(other.rung.step_us / best.rung.step_us)
+            for rows in by_name
             if (best := _best(rows, exact=True)) and best.rung.step_us
             if (other := rows.get(base)) and other.rung.step_us
-        }
+        ]
         if gains:
-            each = gains.values() if told else (f"{gain} in {name}" for name, gain in gains.items())
-            told.append(f"Over {code(base)} the fastest gains {numbers.listing(each)}.")
-    return " ".join(told)
+            told.append(f"{numbers.listing(gains)} over {code(base)}")
+    return f"In {numbers.listing(named)} the fastest gains {'; '.join(told)}." if told else ""
 
 
-def _trained(results: TorchResults) -> str:
-    """What the recipe gains over a whole training, and from when on a rung with faster steps does."""
-    verdict = torch_verdict(results)
-    if verdict is None or verdict.versus_eager is None:
-        return ""
-    chosen, gain = verdict.chosen, numbers.ratio(verdict.versus_eager.times)
-    epochs = numbers.count(verdict.epochs, "epoch")
-    told = f"Over {epochs} of {EXAMPLE}, {code(chosen.name)} gains {gain}, preparation included."
-    if verdict.overtaken is None:
-        return told
-    after, later = verdict.overtaken
-    return f"{told} {code(later.name)} overtakes it after about {float(f'{after:.2g}'):,.0f} epochs."
+def _trained(models: Iterable[TorchResults]) -> str:
+    """What the recipes gain over whole trainings."""
+    gains = [
+        f"{numbers.ratio(gain.times)} in {numbers.count(verdict.epochs, 'epoch')}"
+        for results in models
+        if (verdict := torch_verdict(results)) and (gain := verdict.versus_eager)
+    ]
+    return f"Preparation included, the recipe gains {numbers.listing(gains)}." if gains else ""
 
 
 def front_model(reference: Path) -> TorchResults | None:

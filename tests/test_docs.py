@@ -99,6 +99,9 @@ def test_readme_and_the_method_count_the_cheats() -> None:
     assert len(planted) > 100
     for page in ("README.md", "docs/method.md"):
         assert re.search(r"`tests/cheats` \w+ more than a hundred ", (ROOT / page).read_text(encoding="utf-8")), page
+    caught = (ROOT / "tests" / "cheats" / "caught.txt").read_text(encoding="utf-8")
+    assert caught.count(" | yes | ") == 6
+    assert "all caught but for six " in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_readme_shows_what_advise_says_of_a_desktop_s_gpu(capsys: pytest.CaptureFixture[str]) -> None:

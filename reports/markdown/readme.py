@@ -7,7 +7,7 @@ A recorded run is a folder `results/reference/<gpu or cpu>/<problem>` with its `
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations, groupby
 from operator import itemgetter
@@ -19,11 +19,20 @@ from ladder.records.statistics import VERDICT_CONFIDENCE
 from ladder.records.study import INDEX, Published, Study
 from ladder.records.torch_run import TorchResults
 from reports.facts import numbers
-from reports.facts.baselines import Lead, fastest, lead, overall_winner, ratio, winners
+from reports.facts.baselines import Lead, fastest, host_times, overall_winner, ratio, winners
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS, change_in_words, regime
 from reports.facts.provenance import commit, gpu_name, gpus_name, machine_name, recorded
-from reports.facts.run_table import FASTEST_REFERENCE, ON_GPU_TIME, heading, headline_rungs, timed_rungs
+from reports.facts.ratios import Ratio
+from reports.facts.run_table import (
+    FASTEST_REFERENCE,
+    MARK,
+    ON_GPU_TIME,
+    disturbed_mark,
+    heading,
+    headline_rungs,
+    timed_rungs,
+)
 from reports.facts.study_points import StudyResults, load_results, overall_winners, point_text
 from reports.facts.times import median_us
 from reports.figures import ladder
@@ -36,7 +45,7 @@ from reports.markdown.own_models import front_model, own_models
 from reports.screens.run import loud_notices
 from reports.writers.markdown import cell, code, in_markdown, picture, table
 
-PICTURED = "Microseconds per step of each rung"
+PICTURED = "Step times by rung"
 IN_TABLE = 8  # rungs of README's table; the picture has more
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 HOW_TO_READ_NETWORKS = (
@@ -281,10 +290,10 @@ def _ladder(folder: str, results: Results) -> Iterator[str]:
         right=[False, False, False, True, True],
     )
     more = len(timed_rungs(results, with_ablations=False)) - len(shown)
-    others = f"{numbers.count(more, 'more timed rung')} {'is' if more == 1 else 'are'}" if more else "The rest is"
+    others = f"The {report} has {numbers.count(more, 'more timed rung') if more else 'the rest'}."
     yield (
-        f"Brackets hold the [{VERDICT_CONFIDENCE:.1%} interval](docs/statistics.md)."
-        f"{_references(results, shown)} {others} in the {report}."
+        f"Brackets hold [{VERDICT_CONFIDENCE:.1%} intervals](docs/statistics.md).{_scatter(shown)}"
+        f"{_marks(map(disturbed_mark, shown))} {others}"
     )
 
 
@@ -295,24 +304,29 @@ def _rows(shown: Sequence[StageResult], results: Results) -> Iterator[tuple[str,
         yield "", "", f"*{HEADINGS[launched]}:*", "", ""
         for stage in rungs:
             below = stages.get(stage.below or "")
-            gain = factor.text if (factor := ratio(below, stage)) else numbers.MISSING
+            gain = _gain(factor) if (factor := ratio(below, stage)) else numbers.MISSING
             parent, change = stage.below and code(stage.below), change_in_words(stage, results.problem)
-            yield code(stage.name), parent or "", cell(change), _step(stage), gain
+            yield code(stage.name), parent or "", cell(change), f"{_step(stage)}{disturbed_mark(stage)}", gain
 
 
-def _references(results: Results, shown: Sequence[StageResult]) -> str:
-    """A sentence for the fastest reference of each class of precision among the rungs shown; empty without one."""
-    leads = {best_lead.precision: best_lead for rung in shown if (best_lead := lead(rung, results))}
-    classes = grouped((_reference(lead), precision) for precision, lead in leads.items())
-    return "".join(
-        f" The fastest reference for {numbers.listing(names)} rungs is {reference}."
-        for reference, names in classes.items()
-    )
+def _gain(gain: Ratio) -> str:
+    """A rung's speedup over its parent, in short."""
+    return f"{numbers.ratio(gain.times)}*" if gain.is_noise else gain.text
 
 
-def _reference(lead: Lead) -> str:
-    on_gpu = " of GPU time, without its own waits" if lead.on_gpu_time else ""
-    return f"{code(lead.reference.name)}, {numbers.microseconds(lead.reference_us)} us/step{on_gpu}"
+def _scatter(shown: Sequence[StageResult]) -> str:
+    """What the mark of rungs says that are as fast as their parents within noise; empty without any."""
+    stages = {stage.name: stage for stage in shown}
+    pairs = [(stages[stage.below], stage) for stage in shown if stage.below in stages]
+    alike = [stage for pair in pairs if (gain := ratio(*pair)) and gain.is_noise for stage in pair]
+    apart = [high / low - 1 for low, high in [host_times(stage).ends_us for stage in alike]]
+    told = f" {code('*')}: cannot be told from its parent, as processes of one rung differ by up to"
+    return f"{told} {max(apart):.0%}." if apart else ""
+
+
+def _marks(found: Iterable[str]) -> str:
+    """What the marks behind times say; empty without any."""
+    return "".join(f" {mark}: {MARK[mark]}." for mark in sorted({*found} - {""}))
 
 
 def published_block(plans: Sequence[Study], recorded: Sequence[StudyResults]) -> str:
@@ -353,35 +367,35 @@ COMMIT_DIGITS = 7
 
 
 def leads_block(runs: Runs, studies: list[StudyResults]) -> str:
-    """Rows of the largest lead of the newest runs, and of the smallest of these and of all studies."""
+    """Rows of the largest and of the smallest lead in the newest runs and all studies."""
     newest = {run.problem.network: run for _, run in sorted(runs, key=lambda run: run[1].created)}
-    winners = [("", run, winner) for run in newest.values() if (winner := overall_winner(run))]
-    in_studies = [
-        (f": `{found.study.name}`, {point_text(at.point)}", found.runs[at.point.name], at.lead)
+    every = [(_of(run), run, winner, winner.text) for run in newest.values() if (winner := overall_winner(run))]
+    every += [
+        (f"`{found.study.name}`, {point_text(at.point)}", found.runs[at.point.name], at.lead, at.text)
         for found in _timed(studies)
         for at in overall_winners(found)
     ]
-    if not winners:
+    if not every:
         return ""
-    _, run, best = max(winners, key=lambda row: row[2].ratio.times)
-    lines = [_lead_line("Largest of the networks", run, best)]
-    if len(every := in_studies + winners) > 1:
-        at, run, best = min(every, key=lambda row: row[2].ratio.times)
-        lines.append(_lead_line(f"Smallest of networks and [studies](docs/studies.md){at}", run, best))
-    columns = ("Lead", "Network, batch", "GPU", "Fastest rung", "Fastest reference", "Over the reference")
-    return table(columns, lines, right=[False] * 5 + [True])
+    every.sort(key=lambda row: row[2].ratio.times)
+    lines = [_lead_line("Largest", *every[-1]), _lead_line("Smallest", *every[0])]
+    columns = ("", "GPU", "Rung", "Reference", "Lead")
+    marks = _marks(_mark(best) for _, _, best, _ in (every[-1], every[0]))
+    return f"{table(columns, lines, right=[False] * 4 + [True])}\n\n{marks.lstrip()}".rstrip()
 
 
-def _lead_line(which: str, run: Results, best: Lead) -> tuple[str, ...]:
-    problem = run.problem
-    return (
-        which,
-        f"{problem.network}, {problem.batch_size}",
-        cell(_gpu_alone(run)),
-        f"{code(best.stage.name)} ({numbers.precision(best.stage.precision)})",
-        code(best.reference.name),
-        cell(f"{best.ratio.text}{', GPU time' * best.on_gpu_time}"),
-    )
+def _mark(best: Lead) -> str:
+    """The mark of a lead of which other work disturbed a time."""
+    return max(map(disturbed_mark, (best.stage, best.reference)))
+
+
+def _lead_line(which: str, where: str, run: Results, best: Lead, text: str) -> tuple[str, ...]:
+    names = code(best.stage.name), code(best.reference.name)
+    return f"{which}: {where}", cell(_gpu_alone(run)), *names, cell(f"{text}{_mark(best)}")
+
+
+def _of(run: Results) -> str:
+    return f"{run.problem.network}, batch {run.problem.batch_size}"
 
 
 def leads_table(studies: list[StudyResults]) -> str:

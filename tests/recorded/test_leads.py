@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from ladder.records.run import load
-from ladder.records.statistics import GPU_SPREAD, VERDICT_CONFIDENCE, ratio_interval
+from ladder.records.statistics import GPU_SPREAD, VERDICT_CONFIDENCE, Interval, ratio_interval
 from reports.facts.stage_facts import StageFacts
 from reports.facts.study_points import load_results
 from reports.screens.details import all_columns
@@ -147,45 +147,69 @@ def test_a_wrong_lead_is_caught() -> None:
 
 def test_the_leads_of_readme() -> None:
     ((most, least),) = tables(between("README.md", "leads"))
-    folders = {_network(folder): folder for folder in sorted(RUNS, key=_created)}  # of each network, the newest
     found = {}
-    for network, folder in folders.items():
-        run = stages(folder)
-        found[network] = lead(fastest_rung(run), run) or (0.0, "", False)
-    by_lead = sorted(found, key=lambda network: found[network][0])
-    study, point = re.findall(r"`([^`]+)`, (.+)$", least["Lead"])[0]
+    for folder in sorted(RUNS, key=_created):  # of each network, the newest
+        if leads := lead(fastest_rung(stages(folder)), stages(folder)):
+            found[f"{_network(folder)}, batch {plain(folder)['problem']['batch_size']}"] = leads[0], folder
     (of_studies,) = tables(between("docs/studies.md", "study-leads"))
-    smallest = min(of_studies, key=lambda row: float(re.findall(FACTOR, row["Lead"])[0]))
-    assert float(re.findall(FACTOR, smallest["Lead"])[0]) < found[by_lead[0]][0]
-    assert (smallest["Study"], smallest["Point"]) == (f"`{study}`", point)
-    for row, folder in ((most, folders[by_lead[-1]]), (least, point_folder(newest(study), point))):
-        run, environment = stages(folder), plain(folder)["environment"]
-        rung = fastest_rung(run)
-        precision = rung["precision"].replace("bfloat", "bf").replace("float16", "fp16")
-        assert row["Fastest rung"] == f"`{rung['name']}` ({precision})"
-        assert row["Network, batch"] == f"{_network(folder)}, {plain(folder)['problem']['batch_size']}"
-        assert environment["gpu"]["name"].endswith(row["GPU"])
-        check(row["Over the reference"], row["Fastest reference"], rung, run)
+    for row in of_studies:
+        name, point = row["Study"].partition(",")[0], row["Point"]
+        folder = point_folder(newest(name.strip("`")), point)
+        found[f"{name}, {point}"] = (lead(fastest_rung(stages(folder)), stages(folder)) or (0.0,))[0], folder
+    for shown, pick, word in ((most, max, "Largest"), (least, min, "Smallest")):
+        where = pick(found, key=lambda where: found[where][0])
+        assert shown[""] == f"{word}: {where}"
+        run, rung = stages(found[where][1]), fastest_rung(stages(found[where][1]))
+        assert shown["Rung"] == f"`{rung['name']}`"
+        assert plain(found[where][1])["environment"]["gpu"]["name"].endswith(shown["GPU"])
+        check(shown["Lead"], shown["Reference"], rung, run)
+        between_us = interval(run, rung["name"])
+        is_noise = between_us.low <= 1 <= between_us.high
+        assert is_noise == ("within noise" in shown["Lead"])
+        assert is_noise or f"({between_us.low:.1f}-{between_us.high:.1f})" in shown["Lead"]
+        both = rung, named(run, shown["Reference"].strip("`"))
+        assert ("‡" in shown["Lead"]) == any(all(one["disturbed"] for one in stage["processes"]) for stage in both)
 
 
-def test_readme_begins_with_recorded_times() -> None:
-    paragraph = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- picture:end -->")[2].split("\n\n")[1]
-    run = stages(ROOT / "results/reference/h100-80gb-hbm3/logistic")
-    eager, *us = (host_us(named(run, name)) for name in ("torch-eager", "torch-graph", "naive", "persistent-cluster"))
-    epochs = named(run, "torch-eager")["timing"]["epochs"]
-    us[1:1] = [host_us(named(stages(ROOT / "results/reference/h200/logistic"), "torch-eager")), eager, epochs]
-    found = lead(named(run, "persistent-cluster"), run)
+def interval(run: list[dict[str, Any]], name: str) -> Interval:
+    """Where the lead of a rung that the GPU paces may lie, over such a reference."""
+    found = lead(named(run, name), run)
     assert found is not None
-    reference, rung = ([statistics.median(process["runs_s"]) for process in named(run, name)["processes"]]
-                       for name in (found[1], "persistent-cluster"))  # fmt: skip
-    between_us = ratio_interval(rung, reference, spread=GPU_SPREAD)
-    assert len(reference) == len(rung)
-    other = stages(ROOT / "results/reference/h100-80gb-hbm3/studies/six-rungs/run")
-    again = lead(named(other, "persistent-cluster"), other)
-    assert again is not None
-    interval = 100 * VERDICT_CONFIDENCE, between_us.low, between_us.high, len(rung)
-    recorded = [float(f"{number:.3g}") for number in (eager, *us, found[0], again[0], *interval)]
-    assert [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?\b", paragraph)] == recorded
+    rung, reference = (
+        [statistics.median(process["runs_s"]) / stage["timing"]["epochs"] for process in stage["processes"]]
+        for stage in (named(run, name), named(run, found[1]))
+    )
+    return ratio_interval(rung, reference, spread=GPU_SPREAD)
+
+
+def test_readme_names_recorded_times_and_every_recording_of_the_first_lead() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    folder = REFERENCE / "h100-80gb-hbm3/logistic"
+    eager, graph, first, last = (
+        f"{host_us(named(stages(folder), name)):.3g}"
+        for name in ("torch-eager", "torch-graph", "naive", "persistent-cluster")
+    )
+    assert f"10 classes) in {first} us, and the last rung in {last} us." in text
+    assert f"with one CUDA graph per epoch, takes {graph} us." in text
+    assert f"Eager PyTorch waits for its host: {eager} us." in text
+    again: dict[str, list[tuple[float, float]]] = {}
+    for other in (file.parent for file in sorted(REFERENCE.glob("h?00*/**/results.json.gz")) if file.parent != folder):
+        run, its = plain(other), plain(other)["problem"]
+        alike = (its["hidden"], its["batch_size"], its["networks"], run["settings"]["target_accuracy"])
+        rungs = [one for one in stages(other) if one["name"] == "persistent-cluster" and alike == ([], 128, 1, None)]
+        for found in (lead(rung, stages(other)) for rung in rungs):
+            if found is not None:
+                slower = host_us(named(stages(other), "torch-graph"))
+                again.setdefault(run["environment"]["gpu"]["name"].split()[1], []).append((found[0], slower))
+    times, _, _ = lead(named(stages(folder), "persistent-cluster"), stages(folder)) or (0.0, "", False)
+    known = interval(stages(folder), "persistent-cluster")
+    assert f"[about {times:.0f} times](#why-trust-it) as fast" in text
+    assert f"leads by {times:.2f}x ({VERDICT_CONFIDENCE:.1%} interval {known.low:.2f} to {known.high:.2f}: two" in text
+    assert {len(named(stages(folder), name)["processes"]) for name in ("torch-graph", "persistent-cluster")} == {2}
+    assert [len(again["H200"]), len(again["H100"])] == [4, 1]
+    assert f"Four H200 recordings gave {min(again['H200'])[0]:.2f} to {max(again['H200'])[0]:.2f};" in text
+    ((times, slower),) = again["H100"]
+    assert f"an older H100 one gave {times:.2f}, over a slower reference ({slower:.3g} us)." in text
 
 
 def _created(folder: Path) -> str:

@@ -14,7 +14,7 @@ Regime = Literal[Declared, "unknown"]
 HEADINGS: dict[Regime, str] = {
     "host": "The host launches every kernel",
     "graph": "One CUDA graph launches an epoch's kernels",
-    "one kernel": "One kernel runs a whole epoch",
+    "one kernel": "A kernel trains a whole epoch",
     "CPU": "On the CPU",
     "unknown": "Not profiled",
 }

@@ -471,14 +471,16 @@ COMMANDS: dict[str, FrontDoor] = {
         {
             "what to train (defaults in brackets)": (
                 ("--inputs", "N", "features of a row (784)"), HIDDEN,
-                ("--classes", "N", "to tell apart (10)"), BATCH_SIZE, EPOCHS, ("--rows", "N", "of an epoch (60000)"),
-                ("--optimizer", "NAME", "other than sgd: the advice is for PyTorch alone"),
-                ("--dropout", "P", "such as 0.1: the advice is for PyTorch alone"),
+                ("--classes", "N", "classes to tell apart (10)"), _with_default("--batch-size", "N", "rows per step"),
+                EPOCHS, ("--rows", "N", "rows per epoch (60000)"),
+                ("--optimizer", "NAME", "sgd, adam, adamw, ... (sgd); with another than sgd the advice is for PyTorch "
+                 "alone"),
+                ("--dropout", "P", "share that is dropped, such as 0.1 (0); with it the advice is for PyTorch alone"),
             ),
             "where": (
                 ("--gpu", "NAME", "such as H200 or \"RTX 4090\" (this machine's, else H200)"),
                 ("--bandwidth", "GB/S", "of the memory of another GPU, for a guess"),
-                ("--launch", "US", "that a launch from Python takes on your host: `limits` measures it"),
+                ("--launch", "US", "microseconds that your host takes per launch: `run_ladder.py limits` measures it"),
                 ("--measured-eager", "T", "one step of your own loop, such as 20ms, timed after synchronising, "
                  "DataLoader and optimizer included: the advice follows from it"),
             ),
@@ -487,7 +489,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("--svg", "FILE", "draw the times and their ranges"), JSON, CSV,
             ),
         },
-        ("advise --hidden 300,100 --measured-eager 2ms", "advise --hidden 256 --gpu \"RTX 4090\""),
+        ("advise --hidden 300,100 --measured-eager 2ms", "advise --hidden 256 --optimizer adam --gpu \"RTX 4090\""),
         _advise,
         _hidden("advise"),
     ),

@@ -46,8 +46,11 @@ class OneLineParser(argparse.ArgumentParser):
             hint = f"did you mean {near[0]}? " if near else "run has it; " if word in of_run else ""
             if word in OF_OTHER_MODELS:
                 hint = "the ladder's own networks train with plain SGD, and `torch my_model.py` measures yours; "
-            if any(before.endswith(",") and after == unknown[0] for before, after in itertools.pairwise(args or ())):
-                hint = "a list has no blanks, as 300,100; "
+            if word.isdecimal() and "--hidden" in (words := list(args or ())):
+                widths = itertools.takewhile(_is_list, words[words.index("--hidden") + 1 :])
+                hint = f"--hidden takes commas: --hidden {','.join(width.strip(',') for width in widths)}; "
+            if word == "--lr" and self.prog.endswith(" advise"):
+                hint = "the learning rate does not change the time; "
             if word.endswith(".py") and self.prog.endswith(" advise"):
                 hint = f"`torch {word}` measures a PyTorch model; "
             raise UsageError(f"{word}: there is no such {kind}; {hint}see {self.prog} --help")
@@ -74,6 +77,10 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=80, max_help_position=24)
+
+
+def _is_list(word: str) -> bool:
+    return word.replace(",", "").isdecimal()
 
 
 def parse(argv: Sequence[str]) -> Command:

@@ -61,7 +61,8 @@ def _read_share(value: Any) -> Any:
 
 
 def _read_layers(value: Any) -> Any:
-    """Widths, or the hint that `784-300-100-10`, as a network is shown, has hidden ones inside."""
+    """Widths, also as `[300, 100]`, or the hint that `784-300-100-10` has hidden ones inside."""
+    value = value.strip("[]").replace(" ", "") if isinstance(value, str) else value
     widths = value.split("-") if isinstance(value, str) else []
     if len(widths) > 1 and all(width.isdecimal() for width in widths):
         hidden = ",".join(widths[1:-1] or widths)

@@ -642,6 +642,18 @@ def test_a_list_names_the_network_that_its_times_are_of(here: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(
+    "options",
+    ["--optimizer adam --gpu 4090", "--gpu 4090 --measured-eager 2ms", "--gpu H100 --epochs 500", "--batch-size 512"],
+)
+def test_what_advise_says_fits_on_a_screen(
+    options: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["advise", "--hidden", "300,100", *options.split()]) == 0
+    assert capsys.readouterr().out.count("\n") <= 45
+
+
+@pytest.mark.parametrize(
     ("command", "column", "first"),
     [
         ("list", "name", "numpy"),

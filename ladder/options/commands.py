@@ -52,18 +52,19 @@ STEP_TIME = "a step's time from 20us to 10s, with its unit, such as 450us or 20m
 StepTime = Annotated[float, read_by(_read_us, STEP_TIME, ge=20, le=1e7)]
 Share = Annotated[float, Meta(ge=0, lt=1, description="a number from 0 to below 1, such as 0.1")]
 OPTIMIZERS = (
-    "sgd", "adam", "adamw", "adamax", "nadam", "radam", "adafactor", "adagrad", "adadelta", "asgd", "lbfgs", "muon",
-    "rmsprop", "rprop", "sparseadam",
+    "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adafactor", "Adagrad", "Adadelta", "ASGD", "LBFGS", "Muon",
+    "RMSprop", "Rprop", "SparseAdam",
 )  # fmt: skip
 
 
 def _read_optimizer(name: Any) -> Any:
-    """`AdamW` as `adamw`, one of `torch.optim`."""
-    if isinstance(name, str) and (lower := name.lower()) not in OPTIMIZERS:
-        near = difflib.get_close_matches(lower, OPTIMIZERS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"torch.optim has {', '.join(OPTIMIZERS)}"
+    """`adamw` as `AdamW`, a class of `torch.optim`."""
+    named = {known.lower(): known for known in OPTIMIZERS}
+    if isinstance(name, str) and (lower := name.lower()) not in named:
+        near = difflib.get_close_matches(lower, named, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"torch.optim has {', '.join(named)}"
         raise UsageError(f"--optimizer {name}: not known; {hint}")
-    return name.lower() if isinstance(name, str) else name
+    return named[name.lower()] if isinstance(name, str) else name
 
 
 Optimizer = Annotated[str, read_by(_read_optimizer, "the name of an optimizer, such as adam")]
@@ -319,7 +320,7 @@ class Advise(Tabled, frozen=True, kw_only=True):
     inputs: Size = 784
     classes: Size = 10
     rows: Size = 60_000
-    optimizer: Optimizer = "sgd"
+    optimizer: Optimizer = "SGD"
     dropout: Share = 0.0
     measured_eager: StepTime | None = None
     measure: Flag = False

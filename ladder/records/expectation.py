@@ -43,13 +43,11 @@ class NearRun(msgspec.Struct, frozen=True):
     hidden: list[int]
     batch_size: int
     doublings: float  # of layers, weights and batch, from one to the other
+    eager_us: float | None = None  # a step in eager mode; None where that was not timed
 
 
 class OwnModelRun(msgspec.Struct, frozen=True):
-    """What one CUDA graph per step gained in a recorded ladder over a PyTorch model, without compilation.
-
-    Times of steps are None where a rung has none.
-    """
+    """What one CUDA graph per step gained in a recorded ladder over a PyTorch model, without compilation."""
 
     path: str  # from the root of the project
     name: str
@@ -62,8 +60,8 @@ class OwnModelRun(msgspec.Struct, frozen=True):
     prepare_s: float  # until its first step had run
     times: float  # as fast as the usual loop, over these epochs and this preparation
     loop_us: float  # a step of the usual loop
-    resident_us: float | None  # the same with its data on the device
-    fused_us: float | None  # and with a fused optimizer
+    resident_us: float  # the same with its data on the device
+    fused_us: float  # and with a fused optimizer
     graph_us: float
 
 
@@ -74,6 +72,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     recorded_gpu: str
     host: str  # the processor whose launches the recorded times have
     layer_us: float | None = None  # that a layer of a captured step takes beyond one of `torch-graph`
+    launch_us: float  # of a kernel from Python, on that host or as the user measured it
     eager_differs: float  # times, between recordings of one network
     dataloader: list[float]  # the least and most times of an eager step that it takes with a DataLoader
     no_gpu: bool  # the GPU is assumed: none was named, and this machine has none
@@ -86,6 +85,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     stages: list[Outlook]
     untold: list[str]  # rungs that take the network and may be the fastest, but too few networks have recorded them
     nearest: list[NearRun]  # the nearest first
+    optimizer: str = "SGD"  # its class
     ignored: list[str] = []  # options that change no time here, as they were given
     own_model: OwnModelRun | None = None  # the nearest; another one where options are ignored
     own_models: list[OwnModelRun] = []  # all of them, the nearest first

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -74,6 +74,7 @@ def chip_named(name: str, bandwidth: float | None, launch_us: float | None) -> C
             raise UsageError(f"{option} {value:g}: the {words}, from {least:g} to {most:,}")
     asked = _words(name)
     fits = [chip for chip in CHIPS if _is_named(chip, asked)]
+    fits = fits or [chip for chip in CHIPS if asked and asked == _words(chip.name)[1:]]  # `4090`
     if not fits and bandwidth is None:
         near = [chip.name for chip in CHIPS if _words(chip.name)[-1:] == asked[-1:]]
         near += [chip.name for chip in CHIPS if sorted("".join(_words(chip.name))) == sorted("".join(asked))]
@@ -106,11 +107,6 @@ def _words(name: str) -> list[str]:
 PLAIN_PROBLEM = Problem(784, 10, (256,), 128)  # the network of `PLAIN`, which the rows here have as well
 MORE_KERNELS = 1.5  # times, at most, that another optimizer, dropout or norms add to a captured step's, or a GPU does
 FOLDER = "results/reference/h200"  # of the runs that the model was fitted to
-GUESS = (
-    "{a} guess: recorded on an {gpu}, and scaled to {memory} GB/s, {clock} MHz and {multiprocessors} "
-    "multiprocessors{others}, with {launch}."
-)
-ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
 MOST_NEAR = 2
 AGAIN = 0.09  # share by which nine in ten recordings of the same network differ, at most; own rungs on an H100: 3%
 BUDGET_S = 10.0  # of all stages together, for `--measure`
@@ -147,11 +143,14 @@ def outlooks(asked: Advise) -> Outlooks:
     ]
     told = {row.name for row in rows}
     ignored = [
-        *([f"--optimizer {asked.optimizer}"] if asked.optimizer != "sgd" else []),
+        *([f"--optimizer {asked.optimizer.lower()}"] if asked.optimizer != "SGD" else []),
         *([f"--dropout {asked.dropout:g}"] if asked.dropout else []),
     ]
     if asked.measured_eager is not None:
-        rows = _paced(rows, asked.measured_eager, {"torch-eager"} if ignored else LAUNCHED)
+        rows = [
+            msgspec.structs.replace(row, measured_us=asked.measured_eager) if row.name == "torch-eager" else row
+            for row in rows
+        ]
     models = _own_models(EXAMPLE if ignored else PLAIN)
     layer_us = _layer_us(costs, models)
     rows += _captured(len(problem.layers), rows, models, layer_us)
@@ -160,6 +159,7 @@ def outlooks(asked: Advise) -> Outlooks:
         gpu=costs.gpu if is_recorded else chip.name,
         recorded_gpu=costs.gpu,
         host=costs.host,
+        launch_us=chip.launch_us or costs.launch_us,
         eager_differs=costs.eager_differs,
         dataloader=costs.dataloader,
         no_gpu=not asked.gpu and not own,
@@ -173,6 +173,7 @@ def outlooks(asked: Advise) -> Outlooks:
         stages=rows,
         untold=[name for name in may_win if name not in told and _runs_on(chip, stages[name])],
         nearest=_nearest(problem, runs or _recorded_on(MODELLED.name)),
+        optimizer=asked.optimizer,
         ignored=ignored,
         own_model=models[0] if models else None,
         own_models=models,
@@ -193,9 +194,12 @@ def _own_model(folder: Path) -> OwnModelRun | None:
     run = torch_run.load(folder)
     recipe, eager, resident, fused = run.recipe(), *map(run.rung, ("eager", "resident", "fused-optimizer"))
     graph = run.rung(recipe.rung) if recipe else None
-    if not (recipe and eager and graph and eager.step_us and graph.step_us and "step-graph" in graph.changes):
+    if not (recipe and eager and graph and resident and fused and "step-graph" in graph.changes):
         return None
     model = run.model
+    loop_us, resident_us, fused_us, graph_us = (rung.step_us for rung in (eager, resident, fused, graph))
+    if not (loop_us and resident_us and fused_us and graph_us):
+        return None
     return OwnModelRun(
         path=folder.relative_to(ROOT).as_posix(),
         name=folder.name,
@@ -207,10 +211,10 @@ def _own_model(folder: Path) -> OwnModelRun | None:
         epochs=recipe.epochs,
         prepare_s=graph.first_step_s,
         times=eager.training_s(recipe.steps) / graph.training_s(recipe.steps),
-        loop_us=eager.step_us,
-        resident_us=resident.step_us if resident else None,
-        fused_us=fused.step_us if fused else None,
-        graph_us=graph.step_us,
+        loop_us=loop_us,
+        resident_us=resident_us,
+        fused_us=fused_us,
+        graph_us=graph_us,
     )
 
 
@@ -255,27 +259,6 @@ def _captured(
 
 def _named(inputs: int, hidden: Iterable[int], classes: int) -> str:
     return "-".join(map(str, (inputs, *hidden, classes)))
-
-
-def _paced(rows: Sequence[Outlook], eager_us: float, scaled: Set[str]) -> list[Outlook]:
-    """The same with an eager step that the user measured: what is `scaled` takes as many times as long.
-
-    Compiled steps take no less than in a graph, which launches them without the host.
-    """
-    graph = next((row for row in rows if row.name == "torch-graph-amp"), None)
-    times = {row.name: eager_us / row.us for row in rows if row.name == "torch-eager"}.get("torch-eager", 1.0)
-
-    def paced(row: Outlook) -> Outlook:
-        if row.name == "torch-eager":
-            return msgspec.structs.replace(row, us=eager_us, low_us=eager_us, high_us=eager_us)
-        if row.name not in scaled:
-            return row
-        ends = {
-            name: max(getattr(row, name) * times, getattr(graph, name, 0.0)) for name in ("us", "low_us", "high_us")
-        }
-        return msgspec.structs.replace(row, **ends, carried_us=[us * times for us in row.carried_us])
-
-    return [paced(row) for row in rows]
 
 
 def measuring(asked: Advise, names: Iterable[str]) -> Run:
@@ -418,6 +401,7 @@ def _nearest(problem: Problem, runs: Mapping[str, RecordedRun]) -> list[NearRun]
             run.hidden,
             run.batch_size,
             expected.doublings(problem, run.problem),
+            run.us.get("torch-eager"),
         )
         if (LAUNCHED | {"torch-graph", "jax-scan"}) & run.us.keys():
             nearest.setdefault((tuple(run.hidden), run.batch_size), near)
@@ -459,17 +443,13 @@ def _on(chip: Chip, costs: Costs, scale: Callable[[str], float]) -> Costs:
 
 def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
     """How the times of another GPU than the model's were made, with its own runs of the network, as a sentence."""
+    more = f" and {len(paths) - 1} more" * (len(paths) > 1)
+    how = "A guess" if _recorded_on(chip.name) else f"A guess, as no {chip.name} is recorded"
+    if paths:
+        how = f"Times without ~ are recorded ({paths[0]}{more}); those with it are a guess"
     is_known = any(known_chip.name == chip.name for known_chip in CHIPS)
-    return GUESS.format(
-        a=SOME_GUESSED.format(paths=", ".join(paths[:1]) + (f" and {len(paths) - 1} more" if paths[1:] else ""))
-        if paths
-        else ALL_GUESSED,
-        gpu=costs.gpu,
-        memory=f"{chip.memory_gb_s:,.0f}",
-        clock=f"{chip.clock_mhz:,}",
-        multiprocessors=chip.multiprocessors,
-        launch=f"your {chip.launch_us:g} us per launch"
-        if chip.launch_us
-        else f"our host's {costs.launch_us:g} us per launch (yours: `limits`, then `--launch US`)",
-        others="" if is_known else " (it is not known, so all but what you named is an A100's)",
+    others = "" if is_known else " (it is not known, so all but what you named is an A100's)"
+    return (
+        f"{how}: scaled from an {costs.gpu} to {chip.memory_gb_s:,.0f} GB/s, {chip.clock_mhz:,} MHz and "
+        f"{chip.multiprocessors} multiprocessors{others}."
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +15,6 @@ from reports.facts import numbers
 REFERENCES = {
     "torch-eager": "PyTorch, eager, data on the device",
     CAPTURED: "PyTorch, one CUDA graph per step",
-    "torch-compile": "PyTorch, compiled steps",
     "torch-graph": "PyTorch, compiled, an epoch in a graph",
     "torch-graph-amp": "PyTorch, the same in mixed precision",
     "jax-scan": "JAX, an epoch in a scan",
@@ -25,11 +23,16 @@ REFERENCES = {
 IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # a reference decides if it beats this one
 WORTH_TRYING = 1.3  # a gain that overlapping ranges may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
+FUSED = ("SGD", "Adam", "AdamW")  # optimizers of PyTorch that take `fused=True` on a GPU
+CAPTURABLE = ("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adadelta", "ASGD", "RMSprop", "Rprop")
+MOST_EXAMPLES = 3
 CHANGES = (
-    "Keep the data on the device: `x = x.cuda()` once, and `x[rows]` for a batch.",
-    "Have no `.item()` or `print(loss)` in the loop: sum the loss on the device.",
-    "Use `Adam(params, fused=True, capturable=True)`; for SGD `fused=True` alone.",
-    "Record one step by `torch.cuda.graph(graph)`; `graph.replay()` runs each.",
+    "Keep the data on the device: `x = x.cuda()` once ({megabytes} MB), `x[rows]` for a batch; augment there.",
+    "Have no `.item()` or `print(loss)` in the loop: `total += loss.detach()` on the device.",
+    "{optimizer}",
+    "Run three steps on a side stream, with `rows` a fixed tensor; record one by `torch.cuda.graph(graph)`. Before "
+    "each `graph.replay()` call `rows.copy_(next_rows)`. Drop a smaller last batch; an `lr` that changes must be a "
+    "tensor. See {path}.",
 )
 
 
@@ -70,29 +73,21 @@ def expected_us(outlook: Outlook) -> float:
 
 def whole(outlook: Outlook, outlooks: Outlooks) -> Outlook:
     """The same with the times of the whole training in place of a step's, loading and compiling included."""
-
-    def total(us: float, prepare_s: float = outlook.prepare_s) -> float:
-        return prepare_s * 1e6 + us * outlooks.steps
-
-    least_s, most_s = outlook.prepare_ends_s
-    return msgspec.structs.replace(
-        outlook,
-        us=total(outlook.us),
-        low_us=total(outlook.low_us, least_s),
-        high_us=total(outlook.high_us, most_s),
-        measured_us=None if outlook.measured_us is None else total(outlook.measured_us),
-    )
+    ends = zip(outlook.prepare_ends_s, _range(outlook), strict=True)
+    low_us, high_us = (prepare_s * 1e6 + us * outlooks.steps for prepare_s, us in ends)
+    us = outlook.prepare_s * 1e6 + expected_us(outlook) * outlooks.steps
+    return msgspec.structs.replace(outlook, us=us, low_us=low_us, high_us=high_us, measured_us=None)
 
 
 def training_s(outlook: Outlook, outlooks: Outlooks) -> float:
     """Seconds of the whole training, loading and compiling included."""
-    return expected_us(whole(outlook, outlooks)) / 1e6
+    return whole(outlook, outlooks).us / 1e6
 
 
 def training_range(outlook: Outlook, outlooks: Outlooks) -> str:
-    """The range of the whole training, `8.9-19 s`; `measured` where its step was."""
-    low_us, high_us = _range(whole(outlook, outlooks))
-    return numbers.duration_range(low_us / 1e6, high_us / 1e6) if outlook.measured_us is None else "measured"
+    """The range of the whole training, `8.9-19 s`."""
+    total = whole(outlook, outlooks)
+    return numbers.duration_range(total.low_us / 1e6, total.high_us / 1e6)
 
 
 def _took(outlook: Outlook, outlooks: Outlooks) -> str:
@@ -159,7 +154,7 @@ def advice_facts(outlooks: Outlooks) -> dict[str, Any]:
     ]
     guess = {"guess": bool(outlooks.guess), "guess_reason": outlooks.guess}
     names = [outlook.name for outlook in stages]
-    told = {"deciding": names, "verdict": verdict(outlooks), "changes": changes(outlooks)}
+    told = {"deciding": names, "verdict": [*verdict(outlooks), *reasons(outlooks)], "changes": changes(outlooks)}
     return {**_rounded({**facts, "gains": gains}), **guess, **told}
 
 
@@ -173,23 +168,54 @@ def _rounded(value: Any) -> Any:
 
 
 def verdict(outlooks: Outlooks) -> list[str]:
-    """The whole training's time and what to do, when PyTorch's own ways pay off, and what hand-written kernels gain."""
+    """What the whole training takes and the changes save, then which library to use."""
     stages = {outlook.name: outlook for outlook in deciding(outlooks)}
-    is_sure, libraries = _of_libraries(stages, outlooks)
-    lead = [*_of_eager(stages, outlooks), *libraries[:is_sure]]
-    said = [" ".join(lead), _of_host(stages, outlooks), *libraries[is_sure:]]
-    if outlooks.ignored:
-        return [
-            *filter(None, said[:2]),
-            "JAX and the hand-written kernels here train by plain SGD alone, and are left out.",
-        ]
-    return list(filter(None, [*said, _of_pytorch(stages, outlooks), " ".join(_of_kernels(stages, outlooks))]))
+    return list(filter(None, [" ".join(_of_eager(stages, outlooks)), *[*_of_libraries(stages, outlooks)][:1]]))
+
+
+def reasons(outlooks: Outlooks) -> list[str]:
+    """What the verdict rests on, when other ways pay off, and what hand-written kernels gain."""
+    stages = {outlook.name: outlook for outlook in deciding(outlooks)}
+    left_out = "JAX and our own CUDA kernels train by plain SGD here, and are left out." * bool(outlooks.ignored)
+    others = [*_of_libraries(stages, outlooks)][1:]
+    return list(filter(None, [_of_host(stages, outlooks), left_out, *others, " ".join(_of_kernels(stages, outlooks))]))
 
 
 def changes(outlooks: Outlooks) -> list[str]:
     """What to change in the usual loop, in this order; nothing where that should save little."""
-    stages = {outlook.name: outlook for outlook in deciding(outlooks)}
-    return list(CHANGES) if _may_capture(stages, outlooks) else []
+    if not _may_capture({outlook.name: outlook for outlook in deciding(outlooks)}, outlooks):
+        return []
+    name = outlooks.optimizer
+    takes = [f"{one}=True" for one, names in (("fused", FUSED), ("capturable", CAPTURABLE)) if name in names]
+    use = f"Use `{name}(params, {', '.join(takes)})`."
+    if not takes:
+        use = f"`{name}` takes neither `fused` nor `capturable`: `run_ladder.py torch` checks whether a graph is right."
+    told = {
+        "megabytes": f"{outlooks.images * int(outlooks.network.partition('-')[0]) * 4 / 1e6:,.0f}",
+        "optimizer": use,
+        "path": f"{outlooks.own_model.path}/train_fast.py" if outlooks.own_model else "docs/your-model.md",
+    }
+    return [change.format(**told) for change in CHANGES]
+
+
+def examples(outlooks: Outlooks) -> str:
+    """What the changes gained in recorded models; empty where none are advised."""
+    models = outlooks.own_models[:MOST_EXAMPLES]
+    if not models or not changes(outlooks):
+        return ""
+    gained = [
+        (one.loop_us / one.resident_us, one.resident_us / one.fused_us, one.fused_us / one.graph_us, one.times)
+        for one in models
+    ]
+    data, fused, graph, in_all = (
+        f"{'-'.join(dict.fromkeys(map(numbers.rough, (min(times), max(times)))))}x"
+        for times in zip(*gained, strict=True)
+    )
+    names = numbers.listing(f"`{one.name}`" for one in models)
+    return (
+        f"In our examples {names} (docs/your-model.md) the first two gained {data}, `fused=True` {fused} and the graph "
+        f"{graph}: {in_all} in all, as exact as eager mode in float32."
+    )
 
 
 def _saved_s(eager: Outlook, captured: Outlook, outlooks: Outlooks) -> tuple[float, float, float]:
@@ -219,15 +245,17 @@ def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     eager, captured = stages.get("torch-eager"), stages.get(CAPTURED)
     if eager is None:
         return
-    epochs = numbers.count(outlooks.epochs, "epoch")
+    epochs, took = numbers.count(outlooks.epochs, "epoch"), _took(eager, outlooks)
     if outlooks.own_eager:
-        us, took = expected_us(eager), numbers.duration(expected_us(eager) * outlooks.steps / 1e6)
-        yield f"At {numbers.microseconds(us)} us per step, as measured, {epochs} take {took} after loading."
-    else:
-        least, most = (f"{times:.1f}" for times in outlooks.dataloader)
         yield (
-            f"{epochs} should take {_took(eager, outlooks)} in eager PyTorch with data on the device, {least} to "
-            f"{most} times as long with a DataLoader."
+            f"At {numbers.microseconds(expected_us(eager))} us per step, as measured, {epochs} take {took}, loading "
+            f"PyTorch included."
+        )
+    else:
+        with_loader = (eager.prepare_s + eager.us * times * outlooks.steps / 1e6 for times in outlooks.dataloader)
+        yield (
+            f"{epochs} should take {took} in eager PyTorch with data on the device, and about "
+            f"{numbers.duration_range(*with_loader)} with a DataLoader."
         )
     if captured is None:
         return
@@ -242,8 +270,8 @@ def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
         )
     elif _may_capture(stages, outlooks):
         yield (
-            f"Stay in eager mode, or time the changes below: one CUDA graph per step may save "
-            f"{numbers.duration(expected_s)}, but the ranges overlap."
+            f"Make the first three changes below in any case. Whether the graph then pays is not sure: it may save "
+            f"{numbers.duration(expected_s)}; time it."
         )
     else:
         yield "Stay in eager mode: one CUDA graph per step should save little, if anything."
@@ -254,79 +282,78 @@ def _of_host(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
     eager = stages.get("torch-eager")
     if eager is None:
         return ""
-    us, expected = expected_us(eager), math.sqrt(math.prod(eager.carried_us))
-    told = f"the {numbers.microseconds(expected)} us expected of plain SGD with data on the device"
+    host = f"a host that takes {outlooks.launch_us:g} us per launch"
     if not outlooks.own_eager:
+        is_of_host = outlooks.guess and not eager.is_recorded and max(eager.carried_us) < 1.1 * min(eager.carried_us)
+        pace = "The host sets the time of eager mode, whatever the GPU. It" if is_of_host else "Eager mode's time"
+        host = "the recorded host" if eager.is_recorded else f"{host} (`run_ladder.py limits` measures yours)"
         add = "add" if len(outlooks.ignored) > 1 else "adds"
-        added = f": {numbers.listing(outlooks.ignored)} {add} to them" if outlooks.ignored else ""
+        added = f": {numbers.listing(outlooks.ignored)} {add} to it" if outlooks.ignored else ""
         return (
-            f"These times are for a slow host and plain SGD{added}. Time a step of your own loop, and give it as in "
-            f"`--measured-eager 2ms`: the advice then follows from it."
+            f"{pace} is for plain SGD on {host}{added}. Better give a step of your own loop, as in "
+            f"`--measured-eager 2ms`."
         )
-    if us > WORTH_TRYING * expected:
-        added = numbers.listing(["loading", "`.item()`", *outlooks.ignored])
-        beyond = numbers.microseconds(us - expected)
-        return f"Your step takes {beyond} us beyond {told}: {added} may be why. Begin with the data."
-    is_fast = us < expected / WORTH_TRYING
-    return f"Your step takes less than {told}: your host is faster than ours, so a graph saves less." * is_fast
+    us, ends = expected_us(eager), "-".join(numbers.rough(end / 1e3) for end in (eager.low_us, eager.high_us))
+    beside = numbers.listing(["loading", "`.item()`", *outlooks.ignored])
+    told = f"Plain SGD with data on the device should take {ends} ms on {host}"
+    if us > eager.high_us:
+        return f"{told}; {beside} may be why yours takes longer. Begin with the data."
+    unknown = f"so we cannot tell how much of your step is due to {beside}. Move the data first, and time it again"
+    return f"{told}, {unknown}." if us > eager.low_us else f"{told}: yours takes less."
 
 
-def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> tuple[bool, list[str]]:
-    """Whether a library surely takes less in all than what was advised so far, and what is said of libraries.
+def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
+    """Which library takes least in all; then which may take as little, and when other ways in PyTorch pay off.
 
     Of ways that should take about as long it is the one that changes least: the first of `REFERENCES`. Slower ones
     whose ranges overlap with its range are named.
     """
     if "torch-eager" not in stages:
-        return False, []
+        return
     totals = {name: whole(stages[name], outlooks) for name in REFERENCES if name in stages}
     base = totals[CAPTURED if _captures(stages, outlooks) else "torch-eager"]
     others = [total for name, total in totals.items() if name not in (CAPTURED, "torch-eager")]
     if not others:
-        return False, []
+        return
+    later = _of_pytorch(stages, base.name, outlooks)
     if not (sure := [total for total in others if gain(base, total).is_sure]):
         quickest = min(others, key=expected_us)
-        if gain(base, quickest).times > WORTH_TRYING:
-            took = _took(stages[quickest.name], outlooks)
-            return False, [f"`{quickest.name}` may take less in all, {took}, but the ranges overlap: time it first."]
-        return False, [f"No other library in the table surely takes less than `{base.name}`."]
+        may = f", or time `{quickest.name}`, which may take {_took(stages[quickest.name], outlooks)} in all"
+        stay = f"Stay with PyTorch{may * (gain(base, quickest).times > WORTH_TRYING)}"
+        epochs, then = numbers.count(outlooks.epochs, "epoch"), f" F{later[1:]}" * bool(later)
+        yield f"{stay}: for {epochs} no other library surely takes less than `{base.name}`.{then}"
+        return
     fastest = min(sure, key=expected_us)
     ties = [total for total in others if not gain(total, fastest).is_sure]
     best = next(total for total in ties if total in sure and gain(total, fastest).times < WORTH_TRYING)
     library = "JAX" if best.name.startswith("jax") else "PyTorch"
-    said = [
-        f"Use {library} as in `{best.name}` ({numbers.precision(best.precision)}), "
-        f"{_took(stages[best.name], outlooks)}: {gain(base, best).text} as fast as `{base.name}`, preparation included."
-    ]
-    if near := [f"`{one.name}` ({training_range(stages[one.name], outlooks)})" for one in ties if one is not best]:
-        time_it = "time it first" if len(near) == 1 else "time them first"
-        said.append(f"{numbers.listing(near)} may take no longer, as the ranges overlap: {time_it}.")
-    return True, said
+    yield (
+        f"Use {library} as in {_named(best)}, {_took(stages[best.name], outlooks)}: in all {gain(base, best).text} as "
+        f"fast as `{base.name}`."
+    )
+    if near := [f"`{one.name}`" for one in ties if one is not best]:
+        first = "time them first" if near[1:] else "time it first"
+        yield f"{numbers.listing(near)} may take no longer, as the ranges overlap: {first}."
+    yield f"Within PyTorch, {later}" * bool(later)
 
 
-def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
+def _named(outlook: Outlook) -> str:
+    """`torch-graph-amp` (bf16)."""
+    return f"`{outlook.name}` ({numbers.precision(outlook.precision)})"
+
+
+def _of_pytorch(stages: dict[str, Outlook], base: str, outlooks: Outlooks) -> str:
     """From how many epochs on it pays to compile and to capture an epoch; empty if it surely never does."""
-    names = ("torch-compile", "torch-graph", "torch-graph-amp")
-    eager, *others = [stages.get(name) for name in (CAPTURED if _captures(stages, outlooks) else "torch-eager", *names)]
-    if eager is None or others[0] is None or not any(others[1:]):
-        return ""
-    unsure: list[str] = []
-    best = [(eager, 0)]  # ways, each from as many epochs on until the next one
-    for outlook in sorted(filter(None, others), key=lambda one: -one.us):
+    others = [stages[name] for name in ("torch-graph", "torch-graph-amp") if name in stages]
+    best = [(stages[base], 0)]  # ways, each from as many epochs on until the next one
+    for outlook in sorted(others, key=lambda one: -one.us):
         if all(gain(slow, outlook).is_sure for slow, _ in best):
             least = max(pays_from(slow, outlook, outlooks) for slow, _ in best)
             best = [*((slow, epochs) for slow, epochs in best if epochs < least), (outlook, least)]
-        else:
-            unsure.append(f"`{outlook.name}`")
-    pays = ", then ".join(
-        f"`{fast.name}` ({numbers.precision(fast.precision)}) over `{slow.name}` after about "
-        f"{numbers.count(_rounded_up(least), 'epoch')}"
-        for (slow, _), (fast, least) in itertools.pairwise(best)
+    pays = ", and ".join(
+        f"from about {numbers.count(_rounded_up(least), 'epoch')} on {_named(fast)}" for fast, least in best if least
     )
-    if not pays:
-        return ""
-    left_out = f" No gain of {' or '.join(unsure)} is sure." if unsure else ""
-    return f"Within PyTorch, {pays.replace(' over', ' pays off over', 1)}, counting compilation.{left_out}"
+    return f"{pays} should take less, compilation included." * bool(pays)
 
 
 def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -336,74 +363,42 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
     best = _fastest([library, *map(stages.get, IN_FLOAT32)])
     if library is None or best is None or not rungs:
         return
-    exact, lower = rungs[0], rungs[-1]
-    gained = gain(library, exact)
-    if gained.is_sure and CLASSES[exact.precision] == "float32":
-        yield (
-            f"A step of hand-written kernels in float32, as in `{exact.name}`, is {gained.text} as fast as "
-            f"`{library.name}`."
-        )
-    else:
-        may = f"; a step of `{exact.name}` may be {gained.text} as fast" * (gained.times > WORTH_TRYING)
-        yield f"Per step, no float32 rung here is surely faster than the best library's, `{library.name}`{may}."
-    own, precision = numbers.precision(best.precision), numbers.precision(lower.precision)
-    if lower is not exact and (gained := gain(best, lower)).is_sure:
-        yield f"In {precision}, a step of `{lower.name}` is {gained.text} as fast as `{best.name}` in {own}."
-    elif best.name in IN_FLOAT32:
-        yield f"No rung here of lower precision is surely faster than `{best.name}`."
+    over = [library if CLASSES[rung.precision] == "float32" else best for rung in rungs]
+    gains = [(gain(rival, rung), f"`{rival.name}`") for rival, rung in zip(over, rungs, strict=True)]
+    said = [f"{gained.text} as fast as {rival}" for gained, rival in gains if gained.is_sure]
+    if unsure := [rival for gained, rival in gains if not gained.is_sure]:
+        said.append(f"not surely faster than {numbers.listing(unsure)}")
+    names, are = numbers.listing(f"`{rung.name}`" for rung in rungs), "are" if rungs[1:] else "is"
+    more = f", and {len(outlooks.untold)} more without a range" * bool(outlooks.untold)
+    kernels = f"{are} our own CUDA kernel{'s' * len(rungs[1:])} for plain SGD (`advise --measure` times all rows{more})"
+    yield f"{names} {kernels}: per step, {numbers.listing(said)}."
     if "torch-eager" in stages:
         fastest = min(rungs, key=lambda outlook: training_s(outlook, outlooks))
         rival = min((stages[name] for name in REFERENCES if name in stages), key=lambda one: training_s(one, outlooks))
-        over = gain(whole(rival, outlooks), whole(fastest, outlooks))
-        compared = f"{over.text} as fast as" if over.is_sure else "not surely less than"
-        yield (
-            f"Preparation included, `{fastest.name}` ({numbers.precision(fastest.precision)}) should take "
-            f"{_took(fastest, outlooks)}: {compared} `{rival.name}`, the quickest library."
-        )
+        gained = gain(whole(rival, outlooks), whole(fastest, outlooks))
+        compared = f"{gained.text} as fast as" if gained.is_sure else "not surely less than"
+        yield f"In all, `{fastest.name}` should take {_took(fastest, outlooks)}, {compared} `{rival.name}`."
 
 
 def notes(outlooks: Outlooks) -> list[str]:
-    """What the range and the model are, how far the model was off, and what the times do not count."""
-    stages = deciding(outlooks)
-    by_model = [outlook for outlook in stages if not outlook.is_recorded and outlook.low_us < outlook.high_us]
-    others = "; other times are recorded" if any(outlook.is_recorded for outlook in stages) else ""
-    of_model = ""
+    """How far the model was off, how a captured step's time is estimated, and what is recorded nearby."""
+    stages, said = deciding(outlooks), list[str]()
+    by_model = sorted(1 + one.most_error for one in stages if not one.is_recorded and one.measured_us is None)
     if by_model:
-        median, most = (_ends(row.median_error for row in by_model), _ends(row.most_error for row in by_model))
-        of_model = (
-            f" ~ marks a model's estimates{others}: on networks that it had not seen, off by {median} typically, and "
-            f"by at most {most} in nine of ten cases."
-        )
-    host = _pace(outlooks, stages)
-    untold = ""
-    if outlooks.untold:
-        names = numbers.listing(f"`{name}`" for name in outlooks.untold)
-        untold = f" Too few networks are recorded to give a range for {names}: `advise --measure` times what may win."
-    is_guess = ", which is a guess as well" * bool(outlooks.guess and by_model)
-    return [f"Nine in ten should lie within the range{is_guess}.{of_model}{untold}", host]
-
-
-def _pace(outlooks: Outlooks, stages: Sequence[Outlook]) -> str:
-    """What sets the pace of the rows, and how those are made that have no recording of their own."""
-    names, said = {one.name for one in stages}, []
-    if outlooks.own_eager and "torch-compile" in names:
-        said.append("Your step scales `torch-compile` too, whose pace the host sets as well.")
-    if CAPTURED in names and outlooks.layer_us is not None:
-        allows = f" allows for {numbers.listing(outlooks.ignored)}, but" if outlooks.ignored else ""
+        factors = " to ".join(dict.fromkeys(f"{by_model[end]:.1f}" for end in (0, -1)))
+        wider = "; ranges are wider for another GPU" * bool(outlooks.guess)
         said.append(
-            f"`{CAPTURED}`, one CUDA graph per step, is estimated as `torch-graph` (compiled, one graph per epoch), "
-            f"whose errors it has, and {outlooks.layer_us:.0f} us per layer, as recorded with `{PLAIN}`. Its "
-            f"range{allows} is checked by few recordings."
+            f"~ marks estimates, within a factor of {factors} for nine in ten networks new to the model on an "
+            f"{outlooks.recorded_gpu.removeprefix('NVIDIA ')}{wider}."
         )
-    if "torch-compile" in names:
-        said.append("`torch-compile` is recorded in bf16 alone; the `compile` of `torch` is float32.")
-    if not outlooks.own_eager and names & {"torch-eager", "torch-compile"}:
-        said.append(f"Eager steps differed by up to {outlooks.eager_differs:.1f}x between recordings.")
-    said.append(f"`prepare` loads libraries and compiles, on our host ({outlooks.host}).")
-    return " ".join(said)
-
-
-def _ends(errors: Iterable[float]) -> str:
-    """The least and the largest error: `9% to 14%`, or `9%`."""
-    told = sorted(errors)
-    return " to ".join(dict.fromkeys(numbers.rough_share(told[end]) for end in (0, -1)))
+    if CAPTURED in {one.name for one in stages} and outlooks.layer_us is not None:
+        more = f"{outlooks.layer_us:.0f} us per layer, from one recording, `{PLAIN}`"
+        said.append(
+            f"`{CAPTURED}` adds {more}, to the model's time of a compiled epoch in a graph: few recordings check this "
+            f"estimate."
+        )
+    for near in outlooks.nearest[:1]:
+        eager = f", eager {numbers.microseconds(near.eager_us)} us" if near.eager_us else ""
+        if near.path not in outlooks.guess:
+            said.append(f"Nearest recorded run: {near.network}, batch {near.batch_size}{eager}: {near.path}.")
+    return said

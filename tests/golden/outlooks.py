@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from ladder.records.expectation import CAPTURED, NearRun, Outlook, Outlooks, OwnModelRun
 from ladder.records.run import Precision
-from reports.facts.advice import REFERENCES, changes, deciding, notes, training_s, verdict
+from reports.facts.advice import REFERENCES, changes, deciding, examples, notes, reasons, training_s, verdict
 
-ORDER = ("torch-eager", "torch-compile", "torch-graph", "jax-scan")
+ORDER = ("torch-eager", "torch-graph", "jax-scan")
 
 
 def one(
@@ -20,7 +20,7 @@ def one(
     measured_us: float | None = None,
 ) -> Outlook:
     """A stage's outlook, within a factor; `carried` is how much slower it is on another GPU."""
-    prepare_s = {"torch-compile": 11.0, "torch-graph": 38.0, "jax-scan": 8.0}.get(name, 0.5)
+    prepare_s = {"torch-graph": 38.0, "jax-scan": 8.0}.get(name, 0.5)
     return Outlook(
         name=name,
         words="the same in bfloat16" if precision == "bfloat16" else "on all multiprocessors",
@@ -47,6 +47,7 @@ def outlooks(*stages: Outlook, epochs: int = 200, guess: str = "", untold: tuple
         gpu="NVIDIA H200",
         recorded_gpu="NVIDIA H200",
         host="Xeon",
+        launch_us=5.39,
         eager_differs=3.53,
         dataloader=[1.35, 3.54],
         no_gpu=False,
@@ -64,8 +65,8 @@ def outlooks(*stages: Outlook, epochs: int = 200, guess: str = "", untold: tuple
 
 def small(**changes: float) -> list[Outlook]:
     """The references of a small network."""
-    us = {"torch-eager": 940.0, "torch-compile": 110.0, "torch-graph": 45.0, "jax-scan": 38.0} | changes
-    return [one(name, us[name], 1.35, "bfloat16" if name == "torch-compile" else "float32") for name in ORDER]
+    us = {"torch-eager": 940.0, "torch-graph": 45.0, "jax-scan": 38.0} | changes
+    return [one(name, us[name], 1.35) for name in ORDER]
 
 
 RECORDED = OwnModelRun(
@@ -84,7 +85,7 @@ RECORDED = OwnModelRun(
     fused_us=2103,
     graph_us=140,
 )
-PLAIN = replace(RECORDED, name="mlp", optimizer="SGD", has_dropout=False, resident_us=None)
+PLAIN = replace(RECORDED, name="mlp", optimizer="SGD", has_dropout=False, resident_us=3000)
 STEP_GRAPH = replace(one(CAPTURED, 140.0, 1.5), prepare_s=0.8)
 GRID, GRID_BF16 = one("persistent-grid", 11.0, 1.14), one("grid-bf16", 9.7, 1.27, "bfloat16")
 
@@ -92,8 +93,8 @@ GRID, GRID_BF16 = one("persistent-grid", 11.0, 1.14), one("grid-bf16", 9.7, 1.27
 def with_own_eager(us: float = 1300.0) -> Outlooks:
     """The outlook of a user who trains by another optimizer, and measured an eager step."""
     eager, *others = small()
-    own = replace(eager, us=us, low_us=us, high_us=us)
-    return replace(captured(own, *others, GRID), ignored=["--optimizer adam"], own_eager=True, own_model=RECORDED)
+    found = captured(replace(eager, measured_us=us), *others, GRID)
+    return replace(found, optimizer="Adam", ignored=["--optimizer adam"], own_eager=True, own_model=RECORDED)
 
 
 def captured(*stages: Outlook, epochs: int = 200) -> Outlooks:
@@ -105,7 +106,7 @@ def captured(*stages: Outlook, epochs: int = 200) -> Outlooks:
 def advised() -> str:
     """The text of `outlooks.txt`: the stages that decide, the way that takes least, the verdict and the notes."""
     amp, jax = one("torch-graph-amp", 20.0, precision="bfloat16"), one("jax-scan-bf16", 39.0, precision="bfloat16")
-    eager, compiled, graph, scan = small()
+    _, graph, scan = small()
     unsure_amp = replace(one("torch-graph-amp", 20.0, 1.35, "bfloat16"), prepare_s=80.0, prepare_ends_s=[70.0, 90.0])
     scenarios = {
         "six decide": outlooks(*small(), one("exact-u8", 30.0), GRID, GRID_BF16),
@@ -113,9 +114,7 @@ def advised() -> str:
         "a graph gains too little to be sure": outlooks(
             *small(**{"torch-graph": 70.0, "jax-scan": 71.0}), one("persistent-grid", 60.0)
         ),
-        "nothing is faster": outlooks(
-            *small(**{"torch-graph": 800.0, "torch-compile": 820.0, "jax-scan": 900.0}), one("cuda-graph", 810.0)
-        ),
+        "nothing is faster": outlooks(*small(**{"torch-graph": 800.0, "jax-scan": 900.0}), one("cuda-graph", 810.0)),
         "references of lower precision": outlooks(*small(), amp, jax, GRID, GRID_BF16),
         "an unsure rung of lower precision": outlooks(*small(), amp, GRID, one("bf16", 10.0, 2.0, "bfloat16")),
         "a recorded one": outlooks(*small(), replace(GRID, is_recorded=True)),
@@ -123,12 +122,11 @@ def advised() -> str:
         "one epoch": outlooks(*small(), GRID, epochs=1),
         **{f"{epochs} epochs": outlooks(*small(), epochs=epochs) for epochs in (21, 22, 692, 693)},
         "a graph pays before one in mixed precision": outlooks(*small(), unsure_amp, epochs=1000),
-        "a graph pays before compiled steps": outlooks(
-            eager, compiled, replace(graph, prepare_s=compiled.prepare_s, prepare_ends_s=compiled.prepare_ends_s)
-        ),
-        "without eager mode": outlooks(compiled, graph, scan, GRID),
+        "without eager mode": outlooks(graph, scan, GRID),
         "rungs alone": outlooks(GRID, GRID_BF16),
-        "what the model leaves out": replace(captured(*small(), GRID), ignored=["--optimizer adam", "--dropout 0.1"]),
+        "what the model leaves out": replace(
+            captured(*small(), GRID), optimizer="Muon", ignored=["--optimizer muon", "--dropout 0.1"]
+        ),
         **{
             f"what the model leaves out, but an own eager step of {us:g} us": with_own_eager(us)
             for us in (100.0, 300.0, 940.0, 1300.0)
@@ -138,7 +136,7 @@ def advised() -> str:
             f"{epochs} epochs, and one graph per step is recorded": captured(*small(), GRID, epochs=epochs)
             for epochs in (1, 22, 200)
         },
-        "a graph per step gains nothing": captured(*small(**{"torch-eager": 150.0, "torch-compile": 110.0})),
+        "a graph per step gains nothing": captured(*small(**{"torch-eager": 150.0})),
         "rungs without a range": outlooks(*small(), GRID, untold=("cluster-ahead", "large-batch")),
     }
     return "\n\n".join("\n  ".join([title, *_said(found)]) for title, found in scenarios.items()) + "\n"
@@ -148,4 +146,11 @@ def _said(found: Outlooks) -> list[str]:
     stages = deciding(found)
     least = min(stages, key=lambda stage: training_s(stage, found)).name
     decide = f"decide: {', '.join(stage.name for stage in stages)}; least: {least}; changes: {len(changes(found))}"
-    return [decide, *verdict(found), *notes(found)]
+    return [
+        decide,
+        *verdict(found),
+        *changes(found)[2:3],
+        *filter(None, [examples(found)]),
+        *reasons(found),
+        *notes(found),
+    ]

@@ -158,7 +158,7 @@ def test_stages_that_do_not_take_the_network_or_the_gpu_are_not_named() -> None:
 def test_another_gpu_is_a_guess_between_equal_and_scaled_work() -> None:
     own, guess = (outlooks(asked((300, 100), gpu=gpu)) for gpu in ("H200", "NVIDIA GeForce RTX 4090"))
     assert not own.guess
-    assert "recorded on an NVIDIA H200" in guess.guess
+    assert guess.guess.startswith("A guess, as no RTX 4090 is recorded: scaled from an NVIDIA H200")
     one, other = (next(stage for stage in one.stages if stage.name == "torch-graph") for one in (own, guess))
     assert other.carried_us[0] == pytest.approx(one.us)
     assert 132 * 1980 / (128 * 2520) < other.carried_us[1] / other.carried_us[0] < 1
@@ -178,7 +178,7 @@ def test_a_limit_that_no_gpu_has_is_refused_and_an_unknown_one_told() -> None:
     for bandwidth, launch in ((0.001, None), (1e6, None), (None, 0.01), (None, 1e4)):
         with pytest.raises(UsageError, match=r"--bandwidth|--launch"):
             chip_named("H200", bandwidth, launch)
-    for near in ("4090", "RTX 4900"):
+    for near in ("GTX 4090", "RTX 4900"):
         with pytest.raises(UsageError, match='did you mean "RTX 4090"'):
             chip_named(near, None, None)
     unknown = replace(asked(gpu="X1"), bandwidth=500.0)
@@ -197,7 +197,7 @@ def test_a_launch_scales_the_time_of_the_host_alone() -> None:
     [
         ("h200", "H200"), ("NVIDIA H200", "H200"), ("NVIDIA H100 80GB HBM3", "H100"), ("rtx4090", "RTX 4090"),
         ("NVIDIA A100-SXM4-80GB", "A100"), ("A10", "A10"), ("Tesla T4", "T4"), ("NVIDIA L40S", "L40S"),
-        ("NVIDIA GeForce RTX 4070", "RTX 4070"),
+        ("NVIDIA GeForce RTX 4070", "RTX 4070"), ("4090", "RTX 4090"),
         ("RTX 4070 Ti", ""), ("RTX 4090 Laptop GPU", ""), ("A1000", ""), ("RTX 3090 Ti", ""),
     ],
 )  # fmt: skip
@@ -275,21 +275,14 @@ def test_a_time_below_the_cheat_limit_fails_the_stage(stage_run: StageRun, cheat
     assert result.bounds == StepBounds(cheat_limit_us, None)
 
 
-def test_an_eager_step_of_one_s_own_scales_what_the_host_launches() -> None:
+def test_an_eager_step_of_one_s_own_changes_no_other_row() -> None:
+    """It may have loading in it, which no other row has."""
     known = {one.name: one for one in outlooks(asked()).stages}
     own = {one.name: one for one in outlooks(replace(asked(), measured_eager=20_000.0)).stages}
-    times = 20_000 / known["torch-eager"].us
-    assert (own["torch-eager"].us, own["torch-eager"].low_us, own["torch-eager"].high_us) == (20_000,) * 3
-    assert own["torch-compile"].us == pytest.approx(known["torch-compile"].us * times)
-    assert own["torch-compile"].high_us / own["torch-compile"].us == pytest.approx(
-        known["torch-compile"].high_us / known["torch-compile"].us
-    )
-    assert {name for name in known if known[name] != own[name]} == {"torch-eager", "torch-compile"}
-    fast = {one.name: one for one in outlooks(replace(asked(), measured_eager=20.0)).stages}
-    assert fast["torch-compile"].us == fast["torch-graph-amp"].us  # a graph has the same arithmetic, and no launches
-    with_adam = outlooks(replace(asked(), measured_eager=20_000.0, optimizer="adam")).stages
-    changed = {one.name for one in with_adam if known[one.name] != one}
-    assert changed == {"torch-eager", CAPTURED}  # the rest is plain SGD's; tabular takes longer to capture than mlp
+    assert own == {**known, "torch-eager": replace(known["torch-eager"], measured_us=20_000.0)}
+    with_adam = outlooks(replace(asked(), measured_eager=20_000.0, optimizer="Adam")).stages
+    changed = {one.name for one in with_adam if own[one.name] != one}
+    assert changed == {CAPTURED}  # the rest is plain SGD's; tabular takes longer to capture than mlp
 
 
 @pytest.mark.parametrize(
@@ -316,7 +309,7 @@ def test_a_captured_step_needs_the_record_of_one() -> None:
 
 
 def test_other_inputs_classes_and_rows_are_those_of_the_network() -> None:
-    found = outlooks(replace(asked((256,)), inputs=54, classes=7, rows=12_800, optimizer="adam"))
+    found = outlooks(replace(asked((256,)), inputs=54, classes=7, rows=12_800, optimizer="Adam"))
     assert (found.network, found.steps_per_epoch) == ("54-256-7", 100)
     assert all(near.network.startswith("784-") for near in found.nearest)
     assert found.guess == ""
@@ -330,8 +323,6 @@ def test_other_inputs_classes_and_rows_are_those_of_the_network() -> None:
         bold = (ROOT / model.path / "report.md").read_text().partition("**")[2].partition("**")[0]
         assert f"For {model.epochs} epochs" in bold
         assert f"the whole training {model.times:.1f}x (" in bold
-        assert model.resident_us is not None
-        assert model.fused_us is not None
         assert model.graph_us < model.fused_us < model.resident_us < model.loop_us
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import pytest
 from msgspec.structs import replace
 
+from ladder.options.commands import OPTIMIZERS
 from ladder.records.expectation import CAPTURED, Outlook
-from reports.facts.advice import advice_facts, gain, notes, verdict, whole
+from reports.facts.advice import CAPTURABLE, FUSED, advice_facts, gain, notes, reasons, verdict, whole
 from reports.screens.advise import advise_screen
 from reports.screens.blocks import Sentences
 from tests.golden.outlooks import GRID, ORDER, one, outlooks, small, with_own_eager
@@ -58,7 +61,9 @@ def test_an_own_step_decides_whether_and_how_much_a_graph_saves() -> None:
     told = {us: verdict(with_own_eager(us))[0] for us in (100.0, 150.0, 200.0, 220.0, 2000.0)}
     assert "should save little" in told[100.0]
     assert "should save little" in told[150.0]  # 1.1x
-    assert "may save 6.9 s, but the ranges overlap" in told[200.0]  # 120,000 x 60 us - 0.3 s
+    assert (
+        "in any case. Whether the graph then pays is not sure: it may save 6.9 s;" in told[200.0]
+    )  # 120,000 x 60 us - 0.3 s
     assert "should save 9.3 s (0.90-15 s)" in told[220.0]  # at least 120,000 x 10 us - 0.3 s
     assert "should save 3 min 43 s (3.6-3.8 min)" in told[2000.0]
     assert not any("in 100" in told[us] for us in (100.0, 200.0, 2000.0))
@@ -72,7 +77,7 @@ def test_the_range_of_recorded_times_is_no_guess() -> None:
 def test_json_has_the_verdict_and_the_stages_that_decide() -> None:
     found = outlooks(*small(), one("exact-u8", 30.0), GRID)
     facts = advice_facts(found)
-    assert facts["verdict"] == verdict(found)
+    assert facts["verdict"] == [*verdict(found), *reasons(found)]
     assert facts["deciding"] == (told := [*ORDER, "persistent-grid"])
     assert [(stage["name"], stage["optimizer"]) for stage in facts["stages"]] == [(name, "sgd") for name in told]
     assert facts["stages"][0]["nine_in_ten_error"] == 0.35
@@ -89,3 +94,14 @@ def test_json_has_the_verdict_and_the_stages_that_decide() -> None:
     assert facts["changes"] == []
     guess = advice_facts(outlooks(*small(), guess="A guess."))
     assert (guess["guess"], guess["guess_reason"]) == (True, "A guess.")
+
+
+@pytest.mark.torch
+def test_optimizers_are_advised_to_take_what_they_take() -> None:
+    import torch
+
+    for option, names in (
+        ("capturable", CAPTURABLE),
+        ("fused", (*FUSED, "Adagrad")),
+    ):  # Adagrad is fused on a CPU alone
+        assert {name for name in OPTIMIZERS if option in signature(getattr(torch.optim, name)).parameters} == {*names}

@@ -290,7 +290,7 @@ def _of_host(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
         add = "add" if len(outlooks.ignored) > 1 else "adds"
         added = f": {numbers.listing(outlooks.ignored)} {add} to it" if outlooks.ignored else ""
         return (
-            f"{pace} is for plain SGD on {host}{added}. Better give a step of your own loop, as in "
+            f"{pace} is for plain SGD on {host}{added}. Better, give the time of your own step, as in "
             f"`--measured-eager 2ms`."
         )
     us, ends = expected_us(eager), "-".join(numbers.rough(end / 1e3) for end in (eager.low_us, eager.high_us))
@@ -382,20 +382,22 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
 
 def notes(outlooks: Outlooks) -> list[str]:
     """How far the model was off, how a captured step's time is estimated, and what is recorded nearby."""
-    stages, said = deciding(outlooks), list[str]()
-    by_model = sorted(1 + one.most_error for one in stages if not one.is_recorded and one.measured_us is None)
-    if by_model:
-        factors = " to ".join(dict.fromkeys(f"{by_model[end]:.1f}" for end in (0, -1)))
+    said, by_model = list[str](), [one for one in deciding(outlooks) if not one.is_recorded and one.measured_us is None]
+    recorded = {one.name for one in outlooks.stages if one.is_recorded}
+    is_checked = "torch-graph" not in recorded  # the model's error is also that of the row which adds to it
+    if errors := sorted(one.most_error for one in by_model if is_checked or one.name != CAPTURED):
+        factors = " to ".join(dict.fromkeys(f"{1 + errors[end]:.1f}" for end in (0, -1)))
         wider = "; ranges are wider for another GPU" * bool(outlooks.guess)
         said.append(
             f"~ marks estimates, within a factor of {factors} for nine in ten networks new to the model on an "
             f"{outlooks.recorded_gpu.removeprefix('NVIDIA ')}{wider}."
         )
-    if CAPTURED in {one.name for one in stages} and outlooks.layer_us is not None:
-        more = f"{outlooks.layer_us:.0f} us per layer, from one recording, `{PLAIN}`"
+    if CAPTURED in {one.name for one in by_model} and outlooks.layer_us is not None:
+        mark = "" if errors else "~ marks an estimate. "
+        more = f"{outlooks.layer_us:.0f} us per layer from one recording, `{PLAIN}`"
         said.append(
-            f"`{CAPTURED}` adds {more}, to the model's time of a compiled epoch in a graph: few recordings check this "
-            f"estimate."
+            f"{mark}`{CAPTURED}` is estimated as a compiled epoch in a graph (`torch-graph`), and {more}; few "
+            f"recordings check it."
         )
     for near in outlooks.nearest[:1]:
         eager = f", eager {numbers.microseconds(near.eager_us)} us" if near.eager_us else ""

@@ -136,6 +136,7 @@ def advised() -> str:
             f"{epochs} epochs, and one graph per step is recorded": captured(*small(), GRID, epochs=epochs)
             for epochs in (1, 22, 200)
         },
+        "a graph per step beside recorded rows": captured(*(replace(stage, is_recorded=True) for stage in small())),
         "a graph per step gains nothing": captured(*small(**{"torch-eager": 150.0})),
         "rungs without a range": outlooks(*small(), GRID, untold=("cluster-ahead", "large-batch")),
     }

@@ -208,6 +208,9 @@ def test_readme_names_recorded_times_and_every_recording_of_the_first_lead() -> 
     assert {len(named(stages(folder), name)["processes"]) for name in ("torch-graph", "persistent-cluster")} == {2}
     assert [len(again["H200"]), len(again["H100"])] == [4, 1]
     assert f"Four H200 recordings gave {min(again['H200'])[0]:.2f} to {max(again['H200'])[0]:.2f};" in text
+    validated = stages(point_folder(newest("energy"), "no hidden layer, with validation"))
+    times, _, _ = lead(named(validated, "persistent-cluster"), validated) or (0.0, "", False)
+    assert f"and by [{times:.2f}x](docs/studies.md) with validation, on an H200." in text
     ((times, slower),) = again["H100"]
     assert f"an older H100 one gave {times:.2f}, over a slower reference ({slower:.3g} us)." in text
 

@@ -154,6 +154,7 @@ def outlooks(asked: Advise) -> Outlooks:
     models = _own_models(EXAMPLE if ignored else PLAIN)
     layer_us = _layer_us(costs, models)
     rows += _captured(len(problem.layers), rows, models, layer_us)
+    recorded_in = [path for path, run in own_runs.items() if _has_references(run)]
     may_win = [] if ignored else contenders(problem, steps)  # rungs train by plain SGD alone
     return Outlooks(
         gpu=costs.gpu if is_recorded else chip.name,
@@ -164,7 +165,7 @@ def outlooks(asked: Advise) -> Outlooks:
         dataloader=costs.dataloader,
         no_gpu=not asked.gpu and not own,
         own_eager=asked.measured_eager is not None,
-        guess="" if is_recorded else _guess(chip, costs, list(own_runs)),
+        guess="" if is_recorded else _guess(chip, costs, recorded_in),
         network=_named(problem.inputs, problem.hidden, problem.classes),
         batch_size=problem.batch_size,
         epochs=problem.epochs,
@@ -403,7 +404,7 @@ def _nearest(problem: Problem, runs: Mapping[str, RecordedRun]) -> list[NearRun]
             expected.doublings(problem, run.problem),
             run.us.get("torch-eager"),
         )
-        if (LAUNCHED | {"torch-graph", "jax-scan"}) & run.us.keys():
+        if _has_references(run):
             nearest.setdefault((tuple(run.hidden), run.batch_size), near)
     return sorted(nearest.values(), key=lambda near: near.doublings)[:MOST_NEAR]
 
@@ -421,6 +422,11 @@ def _scale(chip: Chip, problem: Problem) -> Callable[[str], float]:
         return work if term.startswith("million") else clock if term.startswith("thousand") else 1.0
 
     return scale
+
+
+def _has_references(run: RecordedRun) -> bool:
+    """Whether a run timed any way to train in PyTorch or JAX, as loss curves do not."""
+    return bool((LAUNCHED | {"torch-graph", "jax-scan"}) & run.us.keys())
 
 
 def _on(chip: Chip, costs: Costs, scale: Callable[[str], float]) -> Costs:

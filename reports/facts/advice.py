@@ -20,6 +20,7 @@ REFERENCES = {
     "jax-scan": "JAX, an epoch in a scan",
     "jax-scan-bf16": "JAX, the same in bfloat16",
 }
+COMPILED = ("torch-graph", "torch-graph-amp")  # of PyTorch
 IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # a reference decides if it beats this one
 WORTH_TRYING = 1.3  # a gain that overlapping ranges may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
@@ -31,8 +32,8 @@ CHANGES = (
     "Have no `.item()` or `print(loss)` in the loop: `total += loss.detach()` on the device.",
     "{optimizer}",
     "Run three steps on a side stream, with `rows` a fixed tensor; record one by `torch.cuda.graph(graph)`. Before "
-    "each `graph.replay()` call `rows.copy_(next_rows)`. Drop a smaller last batch; an `lr` that changes must be a "
-    "tensor. See {path}.",
+    "each `graph.replay()` call `rows.copy_(next_rows)`; {path} has a counter on the GPU instead. Drop a smaller last "
+    "batch; make a changing `lr` a tensor.",
 )
 
 
@@ -204,17 +205,23 @@ def examples(outlooks: Outlooks) -> str:
     if not models or not changes(outlooks):
         return ""
     gained = [
-        (one.loop_us / one.resident_us, one.resident_us / one.fused_us, one.fused_us / one.graph_us, one.times)
+        (
+            one.loop_us / one.resident_us,
+            one.resident_us / one.fused_us,
+            one.fused_us / one.graph_us,
+            one.loop_us / one.graph_us,
+            one.times,
+        )
         for one in models
     ]
-    data, fused, graph, in_all = (
+    data, fused, graph, step, training = (
         f"{'-'.join(dict.fromkeys(map(numbers.rough, (min(times), max(times)))))}x"
         for times in zip(*gained, strict=True)
     )
     names = numbers.listing(f"`{one.name}`" for one in models)
     return (
-        f"In our examples {names} (docs/your-model.md) the first two gained {data}, `fused=True` {fused} and the graph "
-        f"{graph}: {in_all} in all, as exact as eager mode in float32."
+        f"In our examples {names} (docs/your-model.md) the first two gained {data}, `fused=True` {fused} and "
+        f"the graph {graph}: {step} in a step, {training} in a whole training, as exact as `eager`."
     )
 
 
@@ -290,7 +297,7 @@ def _of_host(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
         add = "add" if len(outlooks.ignored) > 1 else "adds"
         added = f": {numbers.listing(outlooks.ignored)} {add} to it" if outlooks.ignored else ""
         return (
-            f"{pace} is for plain SGD on {host}{added}. Better, give the time of your own step, as in "
+            f"{pace} is for plain SGD on {host}{added}. On a faster host graphs save less. Better, time your own step: "
             f"`--measured-eager 2ms`."
         )
     us, ends = expected_us(eager), "-".join(numbers.rough(end / 1e3) for end in (eager.low_us, eager.high_us))
@@ -315,13 +322,13 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
     others = [total for name, total in totals.items() if name not in (CAPTURED, "torch-eager")]
     if not others:
         return
-    later = _of_pytorch(stages, base.name, outlooks)
     if not (sure := [total for total in others if gain(base, total).is_sure]):
         quickest = min(others, key=expected_us)
         may = f", or time `{quickest.name}`, which may take {_took(stages[quickest.name], outlooks)} in all"
         stay = f"Stay with PyTorch{may * (gain(base, quickest).times > WORTH_TRYING)}"
+        later = _later(stages[base.name], [stages[other.name] for other in others], outlooks)
         epochs, then = numbers.count(outlooks.epochs, "epoch"), f" F{later[1:]}" * bool(later)
-        yield f"{stay}: for {epochs} no other library surely takes less than `{base.name}`.{then}"
+        yield f"{stay}: for {epochs} no other library is certain to beat `{base.name}`.{then}"
         return
     fastest = min(sure, key=expected_us)
     ties = [total for total in others if not gain(total, fastest).is_sure]
@@ -334,7 +341,8 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
     if near := [f"`{one.name}`" for one in ties if one is not best]:
         first = "time them first" if near[1:] else "time it first"
         yield f"{numbers.listing(near)} may take no longer, as the ranges overlap: {first}."
-    yield f"Within PyTorch, {later}" * bool(later)
+    if later := _later(stages[base.name], [stages[name] for name in stages if name in COMPILED], outlooks):
+        yield f"Within PyTorch, {later}"
 
 
 def _named(outlook: Outlook) -> str:
@@ -342,18 +350,16 @@ def _named(outlook: Outlook) -> str:
     return f"`{outlook.name}` ({numbers.precision(outlook.precision)})"
 
 
-def _of_pytorch(stages: dict[str, Outlook], base: str, outlooks: Outlooks) -> str:
-    """From how many epochs on it pays to compile and to capture an epoch; empty if it surely never does."""
-    others = [stages[name] for name in ("torch-graph", "torch-graph-amp") if name in stages]
-    best = [(stages[base], 0)]  # ways, each from as many epochs on until the next one
-    for outlook in sorted(others, key=lambda one: -one.us):
-        if all(gain(slow, outlook).is_sure for slow, _ in best):
-            least = max(pays_from(slow, outlook, outlooks) for slow, _ in best)
-            best = [*((slow, epochs) for slow, epochs in best if epochs < least), (outlook, least)]
-    pays = ", and ".join(
-        f"from about {numbers.count(_rounded_up(least), 'epoch')} on {_named(fast)}" for fast, least in best if least
-    )
-    return f"{pays} should take less, compilation included." * bool(pays)
+def _later(best: Outlook, others: list[Outlook], outlooks: Outlooks) -> str:
+    """From how many more epochs on which of these takes least, where that is sure per step; empty if none does."""
+    told = list[str]()
+    while faster := [
+        (pays_from(best, other, outlooks), other.us, other) for other in others if gain(best, other).is_sure
+    ]:
+        least, _, best = min(faster, key=lambda one: one[:2])
+        if least > outlooks.epochs:
+            told.append(f"from about {numbers.count(_rounded_up(least), 'epoch')} on {_named(best)}")
+    return f"{', and '.join(told)} should take less, compilation included." * bool(told)
 
 
 def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -376,7 +382,7 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         fastest = min(rungs, key=lambda outlook: training_s(outlook, outlooks))
         rival = min((stages[name] for name in REFERENCES if name in stages), key=lambda one: training_s(one, outlooks))
         gained = gain(whole(rival, outlooks), whole(fastest, outlooks))
-        compared = f"{gained.text} as fast as" if gained.is_sure else "not surely less than"
+        compared = f"{gained.text} as fast as" if gained.is_sure else "not certainly less than"
         yield f"In all, `{fastest.name}` should take {_took(fastest, outlooks)}, {compared} `{rival.name}`."
 
 

@@ -30,6 +30,7 @@ from ladder.run.outlook import (
     AGAIN,
     CHIPS,
     MODELLED,
+    MORE_KERNELS,
     _captured,
     _layer_us,
     _recorded_on,
@@ -79,6 +80,7 @@ def test_another_gpu_s_own_records_go_before_times_that_are_carried_over() -> No
     assert found["skinny-gemm"].us == pytest.approx(us["skinny-gemm"], abs=1e-3)
     assert told.guess.startswith("Times without ~ are recorded (results/reference/h100-80gb-hbm3/hidden-256)")
     assert {near.path.split("/")[2] for near in told.nearest} == {"h100-80gb-hbm3"}
+    assert outlooks(asked((128,) * 3, gpu="H100")).guess.startswith("A guess: scaled")  # it has loss curves alone
     validated = outlooks(asked((2048,) * 4, 64))
     assert not any(stage.is_recorded for stage in validated.stages)  # its time has validations in it
     for name in ("NVIDIA H100 PCIe", "H100 NVL"):
@@ -304,7 +306,11 @@ def test_a_captured_step_needs_the_record_of_one() -> None:
     assert found.layer_us is not None
     assert _layer_us(recorded_costs(), found.own_models[1:]) is None
     assert _captured(1, found.stages, found.own_models, None) == []
-    eager, captured = ({one.name: one for one in found.stages}[name] for name in ("torch-eager", CAPTURED))
+    named = {one.name: one for one in found.stages}
+    eager, graph, captured = (named[name] for name in ("torch-eager", "torch-graph", CAPTURED))
+    more_us = captured.us - graph.us
+    ends_us = captured.low_us - graph.low_us, captured.high_us - graph.high_us
+    assert ends_us == pytest.approx((more_us / MORE_KERNELS, more_us * MORE_KERNELS))
     assert captured.prepare_s - eager.prepare_s == pytest.approx(found.own_models[0].prepare_s)
 
 

@@ -95,8 +95,8 @@ def _misfit(rung: Rung, model: Opened) -> str:
     try:
         trainer = new_trainer(model, replace(RUNGS["eager"].step, **chosen))
         if trainer.is_captured:
-            # Optimizers that are capturable refuse to step on a CPU: a GPU elsewhere has to tell.
-            with suppress(*((AssertionError, RuntimeError) if trainer.device.type == "cpu" else ())):
+            # Capturable but not fused, as where a schedule moves its betas, Adam refuses to step on a CPU.
+            with suppress(*((AssertionError,) if trainer.device.type == "cpu" else ())):
                 trainer.run(1)
                 trainer.check_recordable()
         trainer.close()

@@ -148,8 +148,9 @@ def plan_screen(
 
 def _left_out_here(file: str, suited: Sequence[str], unasked: Sequence[str], *, on_gpu: bool) -> Iterator[str]:
     if suited:
-        why = "a CPU alone" if on_gpu else f"a GPU, and here is none; `{file}` suits them as far as a CPU can tell"
-        yield f"{_names(suited)}: these need {why}."
+        need, them = ("these need", "them") if suited[1:] else ("this needs", "it")
+        why = "a CPU alone" if on_gpu else f"a GPU, and here is none; `{file}` suits {them} as far as a CPU can tell"
+        yield f"{_names(suited)}: {need} {why}."
     if unasked:
         yield f"{_names(unasked)}: these compile for over a minute or gain little, so only `--stages` adds them."
 

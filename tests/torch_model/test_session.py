@@ -377,6 +377,10 @@ def test_a_dry_run_reads_the_file_and_says_which_rungs_fit(tmp_path: Path, capsy
         assert "Refused - step-graph, compiled-graph, graph-tf32 and graph-bf16: the scheduler moves momentum" in shown
         assert "compile-optimizer: these need a GPU, and here is none; my_model.py suits them as far as a CPU" in shown
         assert "steps-graph, max-autotune-no-graphs and max-autotune: these compile for over a minute" in shown
+        adam = rmsprop.replace("RMSprop", "Adam")
+        file.write_text(models.source(cycle, optimizer=adam))  # which no CPU steps while it is captured
+        assert main(["torch", str(file), "--stages", "resident,step-graph", "--dry-run"]) == 0
+        assert "- step-graph: this needs a GPU, and here is none; my_model.py suits it" in capsys.readouterr().out
     file.write_text(models.source(data=""))
     assert main(asked) == 2
     assert capsys.readouterr().err.startswith("run_ladder.py: my_model.py: lacks data; ")

@@ -283,6 +283,7 @@ def test_the_graph_is_of_the_variant_of_the_file_where_it_may_search(
     variant = torch_graph.BOTH[name]
     assert variants == [variant if searches else replace(variant, compiler=torch_graph.UNPADDED)] * 2
     assert trainer.detail == name + ("" if searches else f"; {choices.MAY_GAIN}")
+    assert Problem(784, 10, (300, 100)).multiplications < torch_graph.PADDED_FROM  # padding gains nothing there
 
 
 @pytest.mark.torch

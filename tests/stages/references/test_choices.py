@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -16,15 +17,17 @@ from common.errors import UsageError
 from common.problem import Problem
 from ladder.study.study_file import read_study
 from ladder.study.study_session import options_at
-from stages.references import choices, jax_scan, torch_graph
+from stages.references import choices, jax_scan, jax_scan_bf16, torch_graph
 from stages.references.choices import MAY_GAIN, SLOWER, Choice, Rule, keep, nearest, read, variant_for
 from stages.registry import load_all
 from tests.ladder.gpus import H200, RTX_3060
+from tests.stages.engine.test_step import random_split
 
 LOGISTIC = Problem(784, 10)
 WIDE = Problem(784, 10, (4096, 4096, 4096), batch_size=32)
 LARGE_BATCH = Problem(784, 10, (256,), batch_size=8192)
 NAMES = ("slow", "fast", "wide")
+TRAIN = random_split(8, 9, 10)
 RULE = Rule("slow", "wide", "images", 1024)
 
 
@@ -186,6 +189,32 @@ def test_the_rules_are_those_fitted_to_the_kept_searches(rule: Rule, monkeypatch
 def test_no_variant_of_a_rule_times_kernels_of_its_own() -> None:
     for variants in torch_graph.VARIANTS.values():
         assert not any(variants[name].compiler for name in (torch_graph.RULE.small, torch_graph.RULE.large))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hidden", "batch", "by_libraries"),
+    [
+        (526, (215,), 692, True), (255, (863,), 463, True), (368, (527, 1495, 25, 56), 325, True),
+        (784, (1111,), 128, True), (155, (292,), 1421, False), (783, (322,), 283, False), (419, (23, 2049, 394, 31), 55, False),
+        (784, (1000, 500), 100, False), (212, (1588, 30), 224, False), (784, (2048,), 512, False),
+        (784, (), 60_000, False), (783, (), 60_000, True),
+    ],
+)  # fmt: skip
+def test_large_products_of_odd_widths_are_left_to_libraries_in_bfloat16(
+    inputs: int, hidden: tuple[int, ...], batch: int, by_libraries: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[jax_scan.Variant | None] = []
+
+    def trainer(*_: object, variant: jax_scan.Variant | None) -> SimpleNamespace:
+        built.append(variant)
+        return SimpleNamespace(detail="by the usual rule")
+
+    monkeypatch.setattr(jax_scan_bf16, "trainer", trainer)
+    problem, named = Problem(inputs, 10, hidden, batch_size=batch), jax_scan.Variant(1)
+    said = [jax_scan_bf16.build(problem, TRAIN, variant=variant).detail for variant in (None, named)]
+    name = "unroll 4, products by libraries"
+    assert said == [name if by_libraries else "by the usual rule", "by the usual rule"]
+    assert built == [jax_scan.VARIANTS[name] if by_libraries else None, named]
 
 
 def test_the_file_of_this_repository_names_variants_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

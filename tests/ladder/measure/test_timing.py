@@ -24,6 +24,7 @@ from ladder.measure.timing import (
     read_late,
     share_outside,
     timed_run,
+    train_on,
 )
 
 PARAMS = Params((), ())
@@ -96,6 +97,16 @@ def test_a_run_is_timed_from_fence_to_fence_without_its_loading() -> None:
     assert (run.loading_s, run.seconds) == (0.25, 4.0)
     assert run.metrics == {1: EpochMetrics(0.5, 0.9)}
     assert run.gpu_seconds is None
+
+
+def test_what_joules_are_counted_over_ends_with_the_work_and_no_sooner() -> None:
+    class Waiting(FakeTrainer):
+        def wait(self) -> None:
+            self.log.append("wait")
+
+    trainer = Waiting()
+    train_on(trainer, [4, 1], trainer.fence)
+    assert trainer.log == ["epoch 4", "epoch 1", "wait", "fence"]
 
 
 def test_a_trainer_that_waits_does_so_once_inside_the_time_before_the_last_mark_and_the_fence() -> None:

@@ -18,7 +18,14 @@ from ladder.records.run import Check, Process
 from ladder.verify.failed_checks import first_cause, what_to_look_at
 from ladder.verify.gates import accuracy_within, check, verify_final, verify_first_update, verify_validation
 from ladder.verify.oracle_runs import EpochSpread, OracleRun
-from ladder.verify.other_runs import WAY_CHECK, RunEnd, verify_clock, verify_judged_time, verify_losses
+from ladder.verify.other_runs import (
+    WAY_CHECK,
+    RunEnd,
+    verify_clock,
+    verify_judged_time,
+    verify_losses,
+    verify_networks,
+)
 from ladder.verify.short_runs import ShortRun
 from tests.ladder.harness import small_dataset, small_problem
 
@@ -165,6 +172,24 @@ def test_where_correct_runs_differ_no_loss_is_judged() -> None:
             len(verify_losses(problem, arrived((least + 0.01) * 2.3 / 2.0), [arrived(0.0)])) == 1 + problem.is_logistic
         )
     assert verify_losses(Problem(784, 10), arrived(1.0), []) == []
+
+
+@pytest.mark.parametrize(
+    ("retained", "least", "lost"),
+    [
+        (0.9, 0.8, 0.0),
+        (0.3, 0.8, 1 - (0.3 + 0.012372) / 0.8),  # beyond chance: of (784 * 10) / 3 / 784, a way of 2 / sqrt(3 * 784)
+        (0.79, 0.8, 0.0),
+        (0.0, 0.0, 0.0),
+        (math.nan, 0.8, None),
+    ],
+)
+def test_a_network_that_retains_less_than_the_judged_ones_has_lost_it(
+    retained: float, least: float, lost: float | None
+) -> None:
+    ends = [RunEnd(Displacement(2.0, kept), 2.3, 0.3) for kept in (1.0, least, retained)]
+    own, *_ = verify_networks(Problem(784, 10, networks=3), ends, [0, 1])
+    assert own.error == (None if lost is None else pytest.approx(lost, rel=1e-4))
 
 
 def test_the_loss_is_the_harnesss_own() -> None:

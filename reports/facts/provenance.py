@@ -69,8 +69,10 @@ def machine_name(results: Results | TorchResults) -> str:
 
 
 def _machine(results: Results) -> str:
-    driver = part(results.environment, "gpu").get("driver")
-    return (gpus_name(results) or machine_name(results)) + (f", driver {driver}" if driver else "")
+    if not (name := gpus_name(results)):
+        return machine_name(results)
+    driver, cpu = (part(results.environment, of).get(what) for of, what in (("gpu", "driver"), ("cpu", "model")))
+    return f"{name}{f', driver {driver}' if driver else ''}{f', host {cpu}' if cpu else ''}"
 
 
 def when(results: Results | TorchResults) -> str:
@@ -79,7 +81,7 @@ def when(results: Results | TorchResults) -> str:
     if not commit(results):
         return day
     changes = part(results.environment, "code").get("uncommitted_changes")
-    tree = " (uncommitted changes unknown)" if changes is None else " with uncommitted changes" if changes else ""
+    tree = " (copy without git)" if changes is None else " with uncommitted changes" if changes else ""
     return f"{day}, commit {commit(results)[:COMMIT_DIGITS]}{tree}"
 
 

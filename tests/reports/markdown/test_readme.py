@@ -107,7 +107,7 @@ def test_every_gpu_has_a_table_of_all_its_runs_and_one_gpu_its_first_ladder(read
     text = readme.read_text()
     assert text.count("| Network, batch |") == 2
     assert text.count("| Rung |") == 1
-    assert text.count("NVIDIA H200, driver 580.65; recorded 2027-01-01") == 1
+    assert text.count("NVIDIA H200, driver 580.65, host a | b; recorded 2027-01-01") == 1
     assert text.count(".svg)") == 1
     picture = readme.parent / "docs" / "ladder.svg"
     assert "784-256-10, batch 128, MNIST, NVIDIA H200" in words(picture.read_text())

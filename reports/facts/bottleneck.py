@@ -12,11 +12,10 @@ from ladder.records.profile import Profile
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.cpu_bottleneck import next_on_cpu
-from reports.facts.kernel_bottleneck import Advice, Case, kernels_advice
+from reports.facts.kernel_bottleneck import WHOLE, Advice, Case, kernels_advice
 from reports.facts.profiles import launch_us
 from reports.facts.time_breakdown import Profiled, fitted, profiled
 
-WHOLE = 0.995  # share that is told as the whole step
 LARGE = 0.2  # share; where kernels take most, so long a wait for the host is named as well
 ONCE_A_STEP = 0.5  # times per step; a rarer call does not belong to every step
 

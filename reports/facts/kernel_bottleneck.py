@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ladder.records.limits_record import Limit
+from ladder.records.limits_record import DesignFloor, Limit
 from ladder.records.profile import KernelUse, Profile
 from ladder.records.run import Results
 from reports.facts import numbers
@@ -18,6 +18,7 @@ from reports.facts.time_breakdown import Profiled, fitted
 
 FLOAT32_BYTES = 4
 MULTIPROCESSORS = 128  # about those of an A100 (108) or H100 (132), for a run that did not record its GPU's
+WHOLE = 0.995  # share of a step that is told as the whole step
 BUSY = 0.5  # share of the multiprocessors; a kernel with fewer blocks leaves more of them idle
 LOW_OCCUPANCY = 0.25  # share of a multiprocessor's warps; with fewer, none may be ready while others wait for memory
 MOST_THREADS = 2048  # resident on a multiprocessor of sm_80, sm_90 or sm_100; others hold fewer
@@ -30,28 +31,18 @@ LIBRARY = re.compile(r"cutlass_|sm\d+_|nvjet|ampere_|volta_|sgemm|gemvN|gemv2|ge
 
 
 class Advice(NamedTuple):
-    """What bounds a step and what to try, both whole sentences; `cause` is the end of the first that others share."""
+    """What bounds a step and what to try, both whole sentences."""
 
     bound: str
     next: str
-    cause: str = ""
 
     def __str__(self) -> str:
         return f"{self.bound} {self.next}".strip()
 
     @property
-    def key(self) -> tuple[str, str]:
-        """What it shares with others that are bound alike."""
-        return self.cause, self.next
-
-    def after(self, told: dict[tuple[str, str], str], name: str) -> str:
-        """The text in a list of stages, where `told` names who had the same cause and advice first; it is added."""
-        first = told.setdefault(self.key, name)
-        if first == name or not self.next:
-            return str(self)
-        if self.cause:
-            return f"{self.bound.removesuffix(f': {self.cause}.')}, bound as in `{first}`."
-        return f"{self.bound} The advice for `{first}` holds."
+    def in_short(self) -> str:
+        """Its first sentence: which part takes longest."""
+        return f"{self.bound.partition('. ')[0].removesuffix('.')}."
 
 
 @dataclass(frozen=True)
@@ -99,14 +90,16 @@ def kernels_advice(case: Case, share: str) -> Advice:
 def _rate(case: Case) -> str:
     """The rate of the products over the kernels' time, and its share of the most that their precision reached here.
 
-    A kernel may be faster than its precision's products: it splits numbers for the tensor cores.
+    No share for a kernel that splits numbers for another precision's units, which may be faster.
     """
-    busy_us, precision = fitted(case.profile).kernels_us, case.one.stage.precision
+    busy_us, precision, design = fitted(case.profile).kernels_us, case.one.stage.precision, case.one.design
     if busy_us <= 0:
         return ""
+    busy_us = case.one.step_us if busy_us > WHOLE * case.one.step_us else busy_us
     rate, most = case.run.problem.product_operations / busy_us / 1e6, case.limit(f"gemm_{precision}")
-    share = f", {numbers.share(rate / most.median)} of {numbers.precision(precision)}'s measured peak" if most else ""
-    return f" at {rate:.3g} TFLOP/s{share if most and rate <= most.median else ''}"
+    is_split = design is not None and " x " in design.arithmetic
+    share = f", {numbers.share(rate / most.median)} of {numbers.precision(precision)}'s peak" if most else ""
+    return f" at {rate:.3g} TFLOP/s{share if most and rate <= most.median and not is_split else ''}"
 
 
 def _entangled(profile: Profile) -> Advice:
@@ -134,14 +127,24 @@ def _persistent(case: Case, kernel: KernelUse) -> Advice:
             "and registers, so each step reads them again."
         )
         return Advice(told, "Stream them through a kernel for each product.")
-    exchange = case.limit("cluster_hop_16" if kernel.cluster > 1 else "grid_barrier")
-    if exchange:
-        times = numbers.per_step(case.one.step_us / exchange.median)
-        name = "hop between its blocks" if kernel.cluster > 1 else "barrier of the grid"
-        told += f"; a step takes {times} times as long as one {name} ({numbers.microseconds(exchange.median)} us)"
+    if design := case.one.design:
+        share = numbers.rough_share(design.total_us / case.one.step_us)
+        least = f"{numbers.microseconds(design.total_us)} us per step ({share})"
+        told += f"; its design takes at least {least}, mostly {largest_part(design)}"
     if problem.hidden and case.one.stage.precision == "float32":
         return Advice(f"{told}.", "Multiply and exchange 16-bit numbers: fewer instructions, and half the bytes.")
+    if beside:
+        return Advice(f"{told}.", "Shorten both its products and its exchanges, which overlap.")
     return Advice(f"{told}.", "Exchange less between blocks: fewer times per step, or fewer bytes.")
+
+
+def largest_part(design: DesignFloor) -> str:
+    """What takes longest in the floor of a design."""
+    parts = {
+        "launches": design.launching_us, "kernels": design.kernels_us,
+        "exchanges between blocks": design.exchanging_us, "waits": design.waiting_us,
+    }  # fmt: skip
+    return max(parts, key=parts.__getitem__)
 
 
 def _memory(case: Case) -> Advice | None:
@@ -196,7 +199,7 @@ def _slowest(case: Case, kernel: KernelUse) -> Advice:
     waits = " (kernels overlap here, so it may only wait for another one)" if overlap(case.profile) else ""
     why, advice = _why_slow(case, kernel)
     slowest = f"{kernel_name(kernel.name)} with {numbers.microseconds(kernel.us_per_step)} us per step"
-    return Advice(f"The slowest is {slowest}{waits}: {why}.", _foreign_advice(case, kernel) or advice, why)
+    return Advice(f"The slowest is {slowest}{waits}: {why}.", _foreign_advice(case, kernel) or advice)
 
 
 def _why_slow(case: Case, kernel: KernelUse) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from ladder.records.profile import KernelUse, Profile, Tool
@@ -57,6 +57,13 @@ def seen_by(profile: Profile) -> str:
     where = f" in {profile.processes} processes" if profile.processes > 1 else ""
     longer = f"{numbers.share(profile.slowdown)} longer" if profile.slowdown >= 0.005 else "no longer"
     return f"{TOOLS[profile.tool]}{where}, under which a step takes {longer}"
+
+
+def stretched(profiles: Sequence[Profile]) -> str:
+    """How far the tools of these profiles, at least one, stretched steps."""
+    tools = numbers.listing(dict.fromkeys(TOOLS[profile.tool] for profile in profiles))
+    longer = numbers.rough_share(max(profile.slowdown for profile in profiles))
+    return f"Shares of a step come from {tools}, under which steps took up to {longer} longer; they are scaled back."
 
 
 def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:

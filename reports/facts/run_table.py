@@ -15,7 +15,7 @@ from ladder.records.statistics import VERDICT_CONFIDENCE
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, ratio, references
 from reports.facts.grouped import grouped
-from reports.facts.ratios import NOISE
+from reports.facts.ratios import NOISE, Times, ratio_of
 from reports.facts.times import median_us, step_us
 
 FOUND = "Found by the author"  # the measurement that a stage's file tells
@@ -32,12 +32,6 @@ STAGES = (
     "A stage is a rung, which changes one choice of its parent, or a reference: the same training in NumPy, PyTorch or "
     "JAX."
 )
-SPEEDUPS = (
-    "Speedup over parent says how many times as fast as its parent a rung is; below 1x it is slower.",
-    f"Brackets behind a speedup hold its {VERDICT_CONFIDENCE:.1%} interval, at least {numbers.share(NOISE)} to each "
-    "side. Few processes make it wider (docs/statistics.md). A speedup is within noise if it includes 1.",
-)
-SPEEDUP = " ".join(SPEEDUPS)
 LAUNCHES = "Launches: kernels or graphs that the host launches per step."
 FASTEST_REFERENCE = (
     f"the run's fastest reference {AS_EXACT} (float32 before tf32, tf32 before bf16 and fp16; no reference is in tf32)"
@@ -55,6 +49,18 @@ BOUNDS = (
 OF_ALL = (
     "A step is one of all networks, a network-step one network's share; in a row, that is one network's time alone."
 )
+
+
+def speedups(results: Results) -> str:
+    """What a speedup and its interval say, and the narrowest one that so many processes allow."""
+    processes = max((len(stage.processes) for stage in results.stages), default=0) or 1
+    alike = Times(1.0, [1.0] * processes)
+    least = numbers.share(ratio_of(alike, alike).interval[1] - 1)
+    return (
+        f"Below 1x a rung is slower. Brackets behind a speedup hold its {VERDICT_CONFIDENCE:.1%} interval: with "
+        f"{processes} process{'es' * (processes > 1)} on each side, at least {least} up and down (docs/statistics.md). "
+        "A speedup is within noise if its interval includes 1; each is judged alone."
+    )
 
 
 def tree(results: Results) -> str:
@@ -169,7 +175,7 @@ def caption(results: Results) -> str:
     inside = f"The times include {validated(results)}. " if results.problem.validate_every else ""
     return (
         "ms/epoch: the median of all runs, with the fastest and the slowest; preparation is not included. "
-        f"{inside}{LAUNCHES} {SPEEDUP} Over naive: the same against naive, in naive's precision only. "
+        f"{inside}{LAUNCHES} {speedups(results)} Over naive: the same against naive, in naive's precision only. "
         f"{yardsticks(results)}"
     )
 

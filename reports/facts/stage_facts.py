@@ -147,6 +147,11 @@ class StageFacts:
         return ratio(self.parent, self.stage)
 
     @property
+    def is_as_its_parent(self) -> bool:
+        """Whether it is as fast as its parent within noise."""
+        return self.versus_parent is not None and self.versus_parent.is_noise
+
+    @property
     def versus_naive(self) -> float | None:
         """How many times as fast as `naive`; only in the same class of precision."""
         naive = self.results.stage("naive")
@@ -219,7 +224,7 @@ class StageFacts:
         """Whether a gemm of its own launches what its parent's does, since no size here fits it."""
         profiles = [one.profile for one in (self.stage, self.parent) if one is not None and one.profile is not None]
         used = [[(kernel.name, kernel.blocks, kernel.registers) for kernel in one.kernels] for one in profiles]
-        same = len(used) == 2 and used[0] == used[1] and self.versus_parent is not None and self.versus_parent.is_noise
+        same = len(used) == 2 and used[0] == used[1] and self.is_as_its_parent
         return same and (self.stage.changed or "").startswith("gemm")
 
     @cached_property

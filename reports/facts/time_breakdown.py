@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ladder.records.limits_record import DesignFloor
 from ladder.records.profile import Kind, Profile, Split
 from ladder.records.run import ABLATIONS, Results, StageResult
 from reports.facts import numbers
@@ -57,6 +58,11 @@ class Profiled:
         """Microseconds per step of each part, fitted to the time without the tool."""
         split = fitted(self.profile)
         return {name: part(split) for name, part in (PARTS_ON_CPU if self.is_on_cpu else PARTS).items()}
+
+    @property
+    def design(self) -> DesignFloor | None:
+        """The floor of its design, if that was counted."""
+        return self.stage.bounds.design if self.stage.bounds else None
 
     @property
     def is_on_cpu(self) -> bool:

@@ -15,6 +15,7 @@ from reports.facts.energy import saving
 from reports.facts.predictions import judged
 from reports.facts.ratios import Ratio
 from reports.facts.run_table import disturbed_in_words, lacks_a_check, table_order
+from reports.facts.stage_facts import StageFacts
 from reports.facts.study_points import PointLead, StudyResults, is_disturbed, overall_winners, point_text
 from reports.facts.times import median_us, step_times_us, step_us
 
@@ -90,7 +91,8 @@ def gains(results: Results) -> list[Gain]:
 
 
 def _gains(results: Results) -> Iterator[str]:
-    all_gains = gains(results)
+    every = gains(results)
+    all_gains = [gain for gain in every if not StageFacts(gain[0], results).runs_its_parents_kernels]
     if not all_gains:
         return
     beyond = [gain for gain in all_gains if not gain[1].is_noise]
@@ -105,6 +107,9 @@ def _gains(results: Results) -> Iterator[str]:
     if slower:
         who = numbers.listing(slower) if len(slower) <= NAMED else str(len(slower))
         counts.append(f"{who} {'is' if len(slower) == 1 else 'are'} slower")
+    if idle := len(every) - len(all_gains):
+        run = "runs the kernels of its parent" if idle == 1 else "run the kernels of their parents"
+        counts.append(f"{idle} more {run}")
     others = f"; {numbers.listing(counts)}" if counts else ""
     one = len(all_gains) == 1
     rungs = "rung is faster than the rung it climbs" if one else "rungs are faster than the rung they climb"

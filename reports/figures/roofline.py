@@ -16,6 +16,7 @@ from typing import get_args
 from ladder.records.limits_record import LimitsRecord
 from ladder.records.run import Precision, Results, StageResult
 from reports.facts import numbers
+from reports.facts.kernel_bottleneck import largest_part
 from reports.facts.launch_regimes import regime
 from reports.facts.run_table import headline_rungs
 from reports.figures.canvas import Anchor, Canvas
@@ -31,11 +32,10 @@ LOWER = 0.9  # of the chip's roof; a latency roof above it is the same traffic, 
 ROOF = 9  # half the length of a latency roof
 UNITS: tuple[Precision, ...] = get_args(Precision)
 NAMES: dict[str, str] = {unit: numbers.precision(unit) for unit in UNITS}
-EXCHANGES = "exchanges between blocks"
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 ALONG = (0.2, 0.3, 0.1, 0.4, 0.5, 0.6, 0.8)  # a slope: where its label may stand
 SAYS = "Lines: limits that this run measured; grey: not over {}. Of dots that would touch, the fastest is drawn."
-SAYS_OWN = "Bar: the rate of {}, if only its {} took time."
+SAYS_OWN = "Bar: the rate of {} at the floor of its design, mostly {}."
 SAYS_ROOF = "The roof over {}: {} TFLOP/s of {}{}."
 MADE = "; its float32 can be made on {} units too"
 HEIGHT = BOTTOM + 66 + TEXT_LINE
@@ -58,11 +58,7 @@ class RooflinePoint:
         design = self.stage.bounds.design if self.stage.bounds is not None else None
         if design is None or design.total_us <= 0:
             return "", 0.0, math.inf
-        parts = (
-            ("launches", design.launching_us), ("kernels", design.kernels_us),
-            (EXCHANGES, design.exchanging_us), ("waits", design.waiting_us),
-        )  # fmt: skip
-        return max(parts, key=lambda part: part[1])[0], design.total_us, design.flops / design.total_us / 1e6
+        return largest_part(design), design.total_us, design.flops / design.total_us / 1e6
 
     @property
     def label(self) -> str:
@@ -184,7 +180,7 @@ def _name_latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None
     at, top = plot.across.place(point.intensity), plot.up.place(rate)
     sides: tuple[tuple[int, Anchor], ...] = ((1, "start"), (-1, "end"))
     places = [(at + side * (ROOF + 4), top + by, end) for by in (4, -4, 12, -12, 20, -20) for side, end in sides]
-    words = f"{_rate(rate)} TFLOP/s at most: {part.split()[0]} take {numbers.microseconds(least_us)} us"
+    words = f"{_rate(rate)} TFLOP/s at most: {numbers.microseconds(least_us)} us, mostly {part.split()[0]}"
     _words(canvas, plot, places, words)
 
 
@@ -195,7 +191,7 @@ def headline(fastest: RooflinePoint, roof: Roof) -> str:
     if latency < LOWER * over and timing is not None:
         least, step = map(numbers.microseconds, (least_us, timing.step_us))
         share = numbers.rough_share(least_us / timing.step_us)
-        return f"{told}; {part} take at least {least} us of its {step} us ({share})"
+        return f"{told}; its design's floor is {least} of its {step} us ({share}), mostly {part.split()[0]}"
     return f"{told}, {100 * fastest.rate / over:.2g}% of what {NAMES.get(path, path)} allows"
 
 

@@ -32,6 +32,7 @@ from reports.figures import waterfall
 from reports.figures.timeline_figure import on_one_clock, shown
 from reports.markdown.own_models import OwnModel, origins, own_models
 from reports.report_error import ReportError
+from reports.screens.rung import ALIKE
 from reports.writers.markdown import code, table
 
 TEMPLATES = "templates"
@@ -251,9 +252,10 @@ class ChapterRun(dict[str, Any]):
         return waterfall.drawn(self.results, way).svg()
 
     def page(self, name: str) -> str:
-        """A link to a stage in the run's report; in the site it leads to the stage on the run's page."""
-        title = title_of(self._rung(name).stage)
-        anchor = re.sub(r"[^\w\- ]", "", f"{name} {title}".lower()).replace(" ", "-")
+        """A link to a stage, or to the table that has it, in the run's report; in the site to its place or its page."""
+        rung = self._rung(name)
+        heading = ALIKE if rung.is_as_its_parent else f"{name} {title_of(rung.stage)}"
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
         return f"[its page](../../results/reference/{FOLDER}/{self['folder']}/report.md#{anchor})"
 
     def _rung(self, name: str) -> StageFacts:

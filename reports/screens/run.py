@@ -12,11 +12,11 @@ from reports.facts import numbers
 from reports.facts.energy import how_to_read_energy, why_none
 from reports.facts.grouped import grouped
 from reports.facts.predictions import HOW_TO_READ, judged
+from reports.facts.profiles import stretched
 from reports.facts.provenance import gpu_name, provenance
 from reports.facts.run_table import (
     LACKING,
     MARK,
-    SPEEDUPS,
     STAGES,
     disturbed_mark,
     heading,
@@ -26,6 +26,7 @@ from reports.facts.run_table import (
     networks_in_words,
     reason,
     skipped_in_words,
+    speedups,
     table_order,
     tree,
     yardsticks,
@@ -40,7 +41,7 @@ from reports.figures.run_figures import LADDER, OF_RUN
 from reports.screens.blocks import Answers, Block, Figure, Folded, Group, Heading, Screen, Sentences
 from reports.screens.conclusion import report_in
 from reports.screens.details import energy
-from reports.screens.rung import moved, rung_in_short
+from reports.screens.rung import alike_in_short, moved, rung_in_short
 from reports.screens.stages import ABOUT, BEST, FROM, STAR, UNDECIDED, remarks, report_table, row_facts, stage_table
 
 REMARKS = {
@@ -50,13 +51,12 @@ REMARKS = {
     "expected to lose": "by a model of recorded runs",
 }
 REST = (
-    "`python run_ladder.py report FOLDER` writes `report.html` beside this file, without a GPU. It has the rest: every "
-    "column, kernels, timelines, checks, floors, code and machine. docs/glossary.md explains the terms."
+    "`python run_ladder.py report FOLDER` writes `report.html` beside this file, without a GPU, with every column, "
+    "kernel, timeline and check, floors, code and machine. docs/glossary.md explains the terms."
 )
 READ_RUNGS = (
     "*Moved* names the parts of a step that changed most. A kernel counts by its main work: `bias, ReLU` includes one "
-    "that sums a bias's gradient, and `update` one that also subtracts this sum. A *peak* is the highest rate of "
-    "products measured on this GPU in that precision."
+    "that sums a bias's gradient. A *peak* is the highest rate of products measured here in that precision."
 )
 AHEAD, AHEAD_IN_WORDS = (  # a kernel that works before its step, as no reference does
     "neighbour_grams",
@@ -108,17 +108,17 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
     """The front page of a run for a code host or an editor, and a short screen a rung; `drawn` has its figures."""
     shown = [row for row in all_stage_facts(results) if row.stage.status != "skipped"]
     rungs = [row for row in shown if not row.is_reference]
+    profiles = [rung.profiled.profile for rung in rungs if rung.profiled]
     pictures = [Figure(file, figure.title, _drawn(drawn[file])) for file, figure in OF_RUN.items() if file in drawn]
     first = [picture for picture in pictures if picture.file == LADDER]
     others = [picture for picture in pictures if picture.file != LADDER]
     told = notices(results)
     quiet = [notice.text for notice in told if not notice.loud]
     marks = {disturbed_mark(row.stage) for row in shown if row.us}
-    advised: dict[tuple[str, str], str] = {}
     how = (
         f"{STAGES} {tree(results)}".rstrip(),
         _few_words(shown),
-        *(SPEEDUPS if any(row.versus_parent for row in rungs) else ()),
+        speedups(results) if any(row.versus_parent for row in rungs) else "",
         networks_in_words(results),
         yardsticks(results),
         how_references_run(results),
@@ -138,8 +138,9 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
         *([Folded("Noise and notices", [Sentences(quiet, is_list=True)])] if quiet else []),
         Sentences([REST]),
         *([Heading("Rungs")] if rungs else []),
-        Sentences([READ_RUNGS] if any(map(moved, rungs)) else []),
-        *(block for rung in rungs for block in rung_in_short(rung, advised)),
+        Sentences([f"{READ_RUNGS} {stretched(profiles)}"] if any(map(moved, rungs)) else []),
+        *(block for rung in rungs if not rung.is_as_its_parent for block in rung_in_short(rung)),
+        *alike_in_short([rung for rung in rungs if rung.is_as_its_parent]),
         *([Heading("More pictures")] if others else []),
         *others,
     ]

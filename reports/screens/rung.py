@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ladder.records.profile import KernelUse
@@ -44,7 +44,7 @@ from reports.screens.conclusion import given
 MOST_KERNELS, MOST_KERNELS_IN_FULL = 6, 20  # rows of the table; a library may launch a hundred
 LETTERS, LETTERS_IN_FULL = 18, 60  # of a kernel's name
 LONGEST_BAR = 16  # letters
-MOST_PARTS = 4  # parts of a change that are named
+ALIKE = "Within noise of their parents"  # the heading of their table
 PART_SHOWN = 0.05  # share of the largest part, and
 STEP_SHOWN = 0.005  # ... of the step; a smaller part is not named
 AFTER: dict[Status, str] = {
@@ -61,7 +61,7 @@ def moved(rung: StageFacts) -> str:
         return ""
     parts = sorted(change.detailed_us.items(), key=lambda part: -abs(part[1]))
     least = max(PART_SHOWN * abs(parts[0][1]), STEP_SHOWN * change.slower_us)
-    most = [(name, us) for name, us in parts[:MOST_PARTS] if abs(us) >= least]
+    most = [(name, us) for name, us in parts if abs(us) >= least]
     rest_us = change.timed_us - sum(us for _, us in most)
     most += [("rest", rest_us)] * bool(most and abs(rest_us) >= least)
     named = [f"{name} {numbers.change(us, change.slower_us)}" for name, us in most]
@@ -340,38 +340,51 @@ def judged(check: Check) -> str:
     return f"{'passed' if check.passed else 'failed'}{f' ({check.note})' if check.note else ''}"
 
 
-def rung_in_short(rung: StageFacts, told: dict[tuple[str, str], str]) -> Iterator[Block]:
-    """A rung in a report, without its parent if that was not timed.
-
-    A prediction for another machine is left out. `told` has the advice so far, which is not repeated.
-    """
+def rung_in_short(rung: StageFacts) -> Iterator[Block]:
+    """A rung in a report, without its parent if that was not timed, and without advice that its parent has too."""
     stage, factor = rung.stage, rung.versus_parent
     yield Heading(f"`{stage.name}`: {title_of(stage)}", 3)
     if stage.below:
-        idle = " Here it runs the kernels of its parent, so nothing changes." * rung.runs_its_parents_kernels
-        yield Sentences([f"From `{stage.below}`: {change_in_full(stage, rung.results.problem)}.{idle}"])
+        yield Sentences([f"From `{stage.below}`: {_change(rung)}"])
     if rung.reason:
         yield Titled(stage.status.capitalize(), rung.reason)
         return
-    predicted, verdict = rung.outcome
-    measured = f"{rung.us} us" + (f", {factor.saying(f' as fast as `{stage.below}`')}" if factor is not None else "")
-    if rung.us and predicted and not verdict.startswith(NOT_HERE):
-        yield Table([Column("Predicted", [predicted]), Column("Measured", [measured]), Column("Verdict", [verdict])])
+    predicted, verdict = _outcome(rung)
+    measured, gain = f"{rung.us} us", factor.text if factor is not None else ""
+    if predicted:
+        told = {"Predicted": predicted, "Measured": measured, "Speedup over parent": gain, "Verdict": verdict}
+        yield Table([Column(title, [text]) for title, text in told.items()])
     elif rung.us:
-        yield Titled("Measured", f"{measured}.")
+        yield Titled("Measured", f"{measured}, {gain} as fast as `{stage.below}`." if gain else f"{measured}.")
     yield from _titled({"Moved": moved(rung)})
     yield Sentences([hidden] if rung.profiled is not None and (hidden := overlap(rung.profiled)) else [])
-    yield from _titled({"Bound now": _bound_in_short(rung, told)})
+    if rung.advice is not None:
+        before = StageFacts(rung.parent, rung.results).advice if rung.parent is not None else None
+        is_said = before is not None and before.next == rung.advice.next
+        yield Titled("Bound now", rung.advice.bound if is_said else str(rung.advice))
 
 
-def _bound_in_short(rung: StageFacts, told: dict[tuple[str, str], str]) -> str:
-    """What bounds a rung and what to try; of one within noise of its parent and bound like it, where that is said."""
-    parent, factor = rung.parent, rung.versus_parent
-    if rung.advice is None:
-        return ""
-    text = rung.advice.after(told, rung.name)
-    if parent is not None and factor is not None and factor.is_noise:
-        of_parent = StageFacts(parent, rung.results).advice
-        if of_parent is not None and of_parent.key == rung.advice.key:
-            return f"As `{told[rung.advice.key]}` is."
-    return text
+def alike_in_short(rungs: Sequence[StageFacts]) -> Iterator[Block]:
+    """A row for each of some rungs that are as fast as their parents within noise."""
+    yield from [Heading(ALIKE, 3)] * bool(rungs)
+    yield table_of(rungs, [
+        ColumnOf("Rung", lambda rung: f"`{rung.name}`: {title_of(rung.stage)}"),
+        ColumnOf("Parent", lambda rung: f"`{rung.stage.below}`"),
+        ColumnOf("Change", lambda rung: (change := _change(rung))[0].upper() + change[1:]),
+        number("us/step", lambda rung: rung.us),
+        ColumnOf("Predicted", lambda rung: _outcome(rung)[0]),
+        ColumnOf("Verdict", lambda rung: _outcome(rung)[1]),
+        ColumnOf("Where its time goes", lambda rung: rung.advice.in_short if rung.advice is not None else ""),
+    ])  # fmt: skip
+
+
+def _change(rung: StageFacts) -> str:
+    """What it changes, and whether that changes anything here."""
+    idle = " Here it runs the kernels of its parent, so nothing changes." * rung.runs_its_parents_kernels
+    return f"{change_in_full(rung.stage, rung.results.problem)}.{idle}"
+
+
+def _outcome(rung: StageFacts) -> tuple[str, str]:
+    """The prediction for its time and the verdict on that; empty without a time, or for another machine."""
+    predicted, verdict = rung.outcome
+    return (predicted, verdict) if rung.us and not verdict.startswith(NOT_HERE) else ("", "")

@@ -84,8 +84,7 @@ def stage_columns(results: Results) -> list[StageColumn]:
         # The page and the report compare rungs alone: a reference's own best may be another one than a rung's.
         StageColumn(BEST, lambda row: _ratio(row.lead.ratio if row.lead else None, ABOUT if _best(row) else ""), 5,
                     page="Speedup over the fastest reference",
-                    report=lambda row: "" if row.is_reference else _lead(row),
-                    full=lambda row: "" if row.is_reference or row.lead is None else row.lead.text,
+                    full=lambda row: "" if row.is_reference or row.lead is None else row.lead.text, report=True,
                     data={"times_reference": lambda row: row.lead and row.lead.ratio.times}),
         StageColumn("checked", _checked, 3, is_number=False, tone="doubtful", tones=STATUS, wider=in_words,
                     page="Checked", full=attrgetter("verdict"),
@@ -183,12 +182,6 @@ def _ratio(ratio: Ratio | None, about: str = "") -> str:
 
 def _whole(ratio: Ratio | None) -> str:
     return ratio.text if ratio else numbers.MISSING
-
-
-def _lead(row: StageFacts) -> str:
-    """A lead without its spread: `8.58x`, or `1.01x, within noise`."""
-    ratio = row.lead.ratio if row.lead else None
-    return _whole(ratio) if ratio and ratio.is_noise else _ratio(ratio)
 
 
 def _best(row: StageFacts) -> str:

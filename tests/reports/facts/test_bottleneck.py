@@ -14,6 +14,7 @@ from reports.facts.bottleneck import next_step
 from reports.facts.cpu_bottleneck import next_on_cpu
 from reports.facts.launch_regimes import regime
 from reports.facts.time_breakdown import all_profiled
+from reports.figures.roofline import drawn
 from stages.registry import load_all
 from tests.reports import sample
 from tests.reports.advice import RECORDED
@@ -45,12 +46,16 @@ def test_no_recorded_stage_is_advised_what_its_design_rules_out() -> None:
     assert seen > 200
 
 
-def test_a_persistent_step_is_told_as_a_multiple_of_one_exchange() -> None:
+def test_a_persistent_step_is_told_beside_the_floor_that_the_roofline_shows() -> None:
     run = load(RECORDED / "logistic")
-    texts = {one.stage.name: next_step(run, one).bound for one in all_profiled(run)}
-    assert re.search(
-        r"a step takes 4\.\d times as long as one hop between its blocks \(0\.25\d us\)", texts["persistent-cluster"]
-    )
+    (one,) = (one for one in all_profiled(run) if one.stage.name == "persistent-cluster")
+    assert one.design
+    told, least, step = next_step(run, one), f"{one.design.total_us:.3f}", f"{one.step_us:.2f}"
+    share = f"({one.design.total_us / one.step_us:.0%})"
+    assert f"its design takes at least {least} us per step {share}, mostly exchanges between blocks." in told.bound
+    assert f"its design's floor is {least} of its {step} us {share}, mostly exchanges" in drawn(run).svg()
+    assert told.next == "Shorten both its products and its exchanges, which overlap."  # as its author found
+    assert "peak" not in told.bound  # of float32: it multiplies in float16
 
 
 RUNS = sorted(Path("results/reference").glob("*/*/results.json.gz"))

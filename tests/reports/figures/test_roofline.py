@@ -67,5 +67,7 @@ def test_the_headline_names_the_roof_above_the_fastest() -> None:
     # A floor of 20 us in 42.7, most of it launches, is a lower roof than the chip's.
     design = DesignFloor(20.0, 1.0, 0.0, 0.0, 1e7 * sample_step_us("async"), 1e7, "float32")
     waiting = replace(own, stage=msgspec.structs.replace(own.stage, bounds=StepBounds(0.5, design)))
-    assert headline(waiting, roof) == "async: 10 TFLOP/s; launches take at least 20.0 us of its 42.7 us (47%)"
+    assert (
+        headline(waiting, roof) == "async: 10 TFLOP/s; its design's floor is 20.0 of its 42.7 us (47%), mostly launches"
+    )
     assert headline(points(run)[0], Roof.of(run.limits)) in words(drawn(run).svg())

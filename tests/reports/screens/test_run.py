@@ -11,8 +11,11 @@ from msgspec.structs import replace
 from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult, load
 from reports.facts.study_points import load_results
+from reports.facts.time_breakdown import all_profiled
+from reports.facts.verdict import gains
 from reports.render import print_results, print_study
 from reports.screens.conclusion import try_next
+from reports.screens.rung import ALIKE
 from tests.reports import sample
 from tests.reports.terminal.screens import screen, too_wide
 
@@ -119,15 +122,23 @@ def test_the_next_step_names_a_run_that_no_command_finds(monkeypatch: pytest.Mon
         assert try_next(run, Path(folder), None).replace("\N{NO-BREAK SPACE}", " ") == command
 
 
-def test_a_report_says_advice_once_and_predicts_nothing_for_another_gpu() -> None:
+def test_a_report_has_a_table_of_rungs_within_noise_and_predicts_nothing_for_another_gpu() -> None:
     told = {gpu: (RECORDED / gpu / "logistic" / "report.md").read_text("utf-8") for gpu in ("h100-80gb-hbm3", "h200")}
     text = told["h100-80gb-hbm3"]
     assert ("redict" in text, "| Predicted |" in told["h200"]) == (False, True)
-    assert len(re.findall(r"its \d+ blocks leave.*idle", text)) == len({"naive", "fused-epilogue", "skinny-gemm"})
-    assert "per step, bound as in `skinny-gemm`.\n" in text
-    assert "The advice for `cuda-graph` holds.\n" in text
-    same = re.findall(r"From `([\w-]+)`: [^\n]*Here it runs the kernels of its parent", text)
-    assert same == ["exact-u8", "bf16"]  # of `streamed` and `streamed-bf16`
+    run, alike = load(RECORDED / "h100-80gb-hbm3" / "logistic"), text.partition(f"### {ALIKE}\n")[2]
+    every = {stage.name: gain for stage, gain in gains(run)}
+    noise = [name for name, gain in every.items() if gain.is_noise]
+    assert re.findall(r"^\| `([\w-]+)`: ", alike, re.MULTILINE) == noise
+    assert not set(noise) & set(re.findall(r"^### `([\w-]+)`: ", text, re.MULTILINE))
+    same = re.findall(r"^\| `([\w-]+)`: .*Here it runs the kernels of its parent", alike, re.MULTILINE)
+    assert same == ["streamed", "streamed-bf16"]
+    faster = sum(gain.times > 1 and not gain.is_noise for gain in every.values())
+    assert f"- {faster} of {len(every) - len(same)} rungs are faster" in text
+    assert "and 2 more run the kernels of their parents." in text
+    longest = max(one.profile.slowdown for one in all_profiled(run) if one.stage.group != "reference")
+    assert f"come from CUPTI, under which steps took up to {longest:.0%} longer" in text
+    assert "with 2 processes on each side, at least 3.6% up and down" in text
     assert "`persistent-cluster` climbs from `cuda-graph`, and the 15 rungs between them are on other" in text
     assert "waited for a core for 0.17 s in 0.83 s (20%; the limit is 5%)" in text
     assert "torch-graph (unroll 1, coordinate descent) for float32" in text

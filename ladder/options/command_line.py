@@ -470,19 +470,21 @@ COMMANDS: dict[str, FrontDoor] = {
         "advise [OPTIONS]",
         {
             "what to train (defaults in brackets)": (
-                ("--inputs", "N", "features of a row (784)"), HIDDEN,
+                ("--inputs", "N", "features of a row (784)"),
+                (*HIDDEN[:2], "widths of the hidden layers (none): 300,100 for 784-300-100-10"),
                 ("--classes", "N", "classes to tell apart (10)"), _with_default("--batch-size", "N", "rows per step"),
                 EPOCHS, ("--rows", "N", "rows per epoch (60000)"),
-                ("--optimizer", "NAME", "sgd, adam, adamw, ... (sgd); with another than sgd the advice is for PyTorch "
-                 "alone"),
+                ("--optimizer", "NAME", "of torch.optim, in any case (sgd); with another than sgd the advice is for "
+                 "PyTorch alone"),
                 ("--dropout", "P", "share that is dropped, such as 0.1 (0); with it the advice is for PyTorch alone"),
             ),
             "where": (
                 ("--gpu", "NAME", "such as H200 or \"RTX 4090\" (this machine's, else H200)"),
                 ("--bandwidth", "GB/S", "of the memory of another GPU, for a guess"),
-                ("--launch", "US", "microseconds that your host takes per launch: `run_ladder.py limits` measures it"),
+                ("--launch", "US", "microseconds that your host takes per launch: `run_ladder.py limits` there "
+                 "measures it"),
                 ("--measured-eager", "T", "one step of your own loop, such as 20ms, timed after synchronising, "
-                 "DataLoader and optimizer included: the advice follows from it"),
+                 "DataLoader and optimizer included: replaces the estimate of eager mode"),
             ),
             "output": (
                 ("--measure", None, "time the stages that decide, on this GPU; takes options of run"),

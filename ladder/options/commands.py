@@ -330,6 +330,10 @@ class Advise(Tabled, frozen=True, kw_only=True):
         Tabled.__post_init__(self)
         if self.svg is not None and self.svg.suffix != ".svg":
             raise UsageError(f"--svg {self.svg}: must end in .svg; name such a file")
+        first, *inner, last = map(str, (self.inputs, *self.options.hidden, self.classes))
+        if inner[1:] and (inner[0], inner[-1]) == (first, last):
+            instead = f"write --hidden {','.join(inner[1:-1])}" if inner[2:] else "leave --hidden out"
+            raise UsageError(f"--hidden {','.join(inner)}: lists hidden layers alone; for {'-'.join(inner)} {instead}")
 
 
 class Doctor(Tabled, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import itertools
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,6 +50,10 @@ class OneLineParser(argparse.ArgumentParser):
             if word.isdecimal() and "--hidden" in (words := list(args or ())):
                 widths = itertools.takewhile(_is_list, words[words.index("--hidden") + 1 :])
                 hint = f"--hidden takes commas: --hidden {','.join(width.strip(',') for width in widths)}; "
+            layers = re.match(r"(?:--layers[= ])?(\d+(?:(?:-\d+){2,}|(?:,\d+)+))(?: |$)", " ".join(unknown))
+            if layers and "--hidden" in {*known} - {*(args or ())}:
+                hidden = layers[1] if "," in layers[1] else ",".join(layers[1].split("-")[1:-1])
+                hint = f"did you mean --hidden {hidden}? "
             if word == "--lr" and self.prog.endswith(" advise"):
                 hint = "the learning rate does not change the time; "
             if word.endswith(".py") and self.prog.endswith(" advise"):

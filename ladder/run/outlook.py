@@ -76,12 +76,11 @@ def chip_named(name: str, bandwidth: float | None, launch_us: float | None) -> C
     fits = [chip for chip in CHIPS if _is_named(chip, asked)]
     fits = fits or [chip for chip in CHIPS if asked and asked == _words(chip.name)[1:]]  # `4090`
     if not fits and bandwidth is None:
-        near = [chip.name for chip in CHIPS if _words(chip.name)[-1:] == asked[-1:]]
+        last = [word for word in asked if word not in OTHER_KIND][-1:]
+        near = [chip.name for chip in CHIPS if _words(chip.name)[-1:] == last]
         near += [chip.name for chip in CHIPS if sorted("".join(_words(chip.name))) == sorted("".join(asked))]
-        if near:
-            raise UsageError(f'--gpu {name}: not known; did you mean "{near[0]}"?')
-        known = ", ".join(chip.name for chip in CHIPS)
-        raise UsageError(f"--gpu {name}: not known; add --bandwidth GB/S of its memory, or choose one of {known}")
+        known = f'did you mean "{near[0]}"?' if near else f"choose one of {', '.join(chip.name for chip in CHIPS)}"
+        raise UsageError(f"--gpu {name}: not known; add --bandwidth GB/S of its memory, or {known}")
     chip = max(fits, key=lambda chip: len(chip.name), default=UNKNOWN._replace(name=name))
     return chip._replace(memory_gb_s=bandwidth or chip.memory_gb_s, launch_us=launch_us)
 
@@ -99,8 +98,9 @@ def _is_named(chip: Chip, asked: list[str]) -> bool:
 
 def _words(name: str) -> list[str]:
     """`NVIDIA GeForce RTX 4090` and `rtx4090` as `rtx`, `4090`."""
-    model = re.sub(r"(?i)\b(nvidia|geforce|tesla)\b", "", name).strip().lower()
-    words = re.findall(r"[a-z]+\d*[a-z]*|\d+[a-z]*", re.sub(r"^rtx[ -]?", "rtx ", model))
+    model = re.sub(r"(?i)\b(nvidia|geforce|tesla|gpu)\b", "", name).strip().lower()
+    model = re.sub(r"(?<=\d)(?=(ti|super|d)\b)", " ", re.sub(r"^rtx[ -]?", "rtx ", model))
+    words = re.findall(r"[a-z]+\d*[a-z]*|\d+[a-z]*", model)
     return [str(word) for word in words]
 
 
@@ -165,7 +165,7 @@ def outlooks(asked: Advise) -> Outlooks:
         dataloader=costs.dataloader,
         no_gpu=not asked.gpu and not own,
         own_eager=asked.measured_eager is not None,
-        guess="" if is_recorded else _guess(chip, costs, recorded_in),
+        guess="" if is_recorded else _guess(chip, costs, recorded_in, others=bool(runs)),
         network=_named(problem.inputs, problem.hidden, problem.classes),
         batch_size=problem.batch_size,
         epochs=problem.epochs,
@@ -447,15 +447,16 @@ def _on(chip: Chip, costs: Costs, scale: Callable[[str], float]) -> Costs:
     )
 
 
-def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
-    """How the times of another GPU than the model's were made, with its own runs of the network, as a sentence."""
+def _guess(chip: Chip, costs: Costs, paths: Sequence[str], *, others: bool) -> str:
+    """How another GPU's times were made, as a sentence; `others`: it has runs of other networks."""
     more = f" and {len(paths) - 1} more" * (len(paths) > 1)
-    how = "A guess" if _recorded_on(chip.name) else f"A guess, as no {chip.name} is recorded"
+    such = " such" * bool(_recorded_on(chip.name))
+    how = f"A guess, as {f'on an {chip.name} other networks are' if others else f'no{such} {chip.name} is'} recorded"
     if paths:
         how = f"Times without ~ are recorded ({paths[0]}{more}); those with it are a guess"
     is_known = any(known_chip.name == chip.name for known_chip in CHIPS)
-    others = "" if is_known else " (it is not known, so all but what you named is an A100's)"
+    rest = "" if is_known else " (it is not known, so all but what you named is an A100's)"
     return (
         f"{how}: scaled from an {costs.gpu} to {chip.memory_gb_s:,.0f} GB/s, {chip.clock_mhz:,} MHz and "
-        f"{chip.multiprocessors} multiprocessors{others}."
+        f"{chip.multiprocessors} multiprocessors{rest}."
     )

@@ -653,7 +653,7 @@ def test_what_advise_says_fits_on_a_screen(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     assert main(["advise", "--hidden", "300,100", *options.split()]) == 0
-    assert capsys.readouterr().out.count("\n") <= 45
+    assert capsys.readouterr().out.count("\n") <= 43
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ from ladder.records.expectation import CAPTURED, PLAIN, Outlook, Outlooks
 from reports.facts import numbers
 
 REFERENCES = {
-    "torch-eager": "PyTorch, eager, data on the device",
-    CAPTURED: "PyTorch, one CUDA graph per step",
-    "torch-graph": "PyTorch, compiled, an epoch in a graph",
-    "torch-graph-amp": "PyTorch, the same in mixed precision",
-    "jax-scan": "JAX, an epoch in a scan",
-    "jax-scan-bf16": "JAX, the same in bfloat16",
+    "torch-eager": "eager PyTorch, data on the device",
+    CAPTURED: "one CUDA graph per step",
+    "torch-graph": "torch.compile, one CUDA graph per epoch",
+    "torch-graph-amp": "the same in mixed precision",
+    "jax-scan": "JAX, one scan per epoch",
+    "jax-scan-bf16": "the same in bfloat16",
 }
 COMPILED = ("torch-graph", "torch-graph-amp")  # of PyTorch
 IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # a reference decides if it beats this one
@@ -28,12 +28,10 @@ FUSED = ("SGD", "Adam", "AdamW")  # optimizers of PyTorch that take `fused=True`
 CAPTURABLE = ("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adadelta", "ASGD", "RMSprop", "Rprop")
 MOST_EXAMPLES = 3
 CHANGES = (
-    "Keep the data on the device: `x = x.cuda()` once ({megabytes} MB), `x[rows]` for a batch; augment there.",
-    "Have no `.item()` or `print(loss)` in the loop: `total += loss.detach()` on the device.",
+    "Keep `x` and `y` on the device ({megabytes} MB): `x[rows]` is a batch. Augment there.",
+    "Call no `.item()` or `print(loss)` in the loop: add up `loss.detach()` instead.",
     "{optimizer}",
-    "Run three steps on a side stream, with `rows` a fixed tensor; record one by `torch.cuda.graph(graph)`. Before "
-    "each `graph.replay()` call `rows.copy_(next_rows)`; {path} has a counter on the GPU instead. Drop a smaller last "
-    "batch; make a changing `lr` a tensor.",
+    "Record one step by `torch.cuda.graph(graph)`, and replay it for each batch: {path} shows how.",
 )
 
 
@@ -169,17 +167,18 @@ def _rounded(value: Any) -> Any:
 
 
 def verdict(outlooks: Outlooks) -> list[str]:
-    """What the whole training takes and the changes save, then which library to use."""
+    """What the whole training takes and the changes save, how sure that is, then which library to use."""
     stages = {outlook.name: outlook for outlook in deciding(outlooks)}
-    return list(filter(None, [" ".join(_of_eager(stages, outlooks)), *[*_of_libraries(stages, outlooks)][:1]]))
+    told = [" ".join(_of_eager(stages, outlooks)), _confidence(stages, outlooks), *_of_libraries(stages, outlooks)]
+    return list(filter(None, told[:3]))
 
 
 def reasons(outlooks: Outlooks) -> list[str]:
-    """What the verdict rests on, when other ways pay off, and what hand-written kernels gain."""
+    """What the rows are, what the user's own step tells, when other ways pay off, and what our kernels gain."""
     stages = {outlook.name: outlook for outlook in deciding(outlooks)}
-    left_out = "JAX and our own CUDA kernels train by plain SGD here, and are left out." * bool(outlooks.ignored)
     others = [*_of_libraries(stages, outlooks)][1:]
-    return list(filter(None, [_of_host(stages, outlooks), left_out, *others, " ".join(_of_kernels(stages, outlooks))]))
+    rows = [f"{told}." for told in _of_rows(stages, outlooks) if told]
+    return [*rows, *others, *_of_kernels(stages, outlooks)]
 
 
 def changes(outlooks: Outlooks) -> list[str]:
@@ -205,23 +204,17 @@ def examples(outlooks: Outlooks) -> str:
     if not models or not changes(outlooks):
         return ""
     gained = [
-        (
-            one.loop_us / one.resident_us,
-            one.resident_us / one.fused_us,
-            one.fused_us / one.graph_us,
-            one.loop_us / one.graph_us,
-            one.times,
-        )
+        (one.loop_us / one.resident_us, one.resident_us / one.fused_us, one.fused_us / one.graph_us, one.times)
         for one in models
     ]
-    data, fused, graph, step, training = (
+    data, fused, graph, training = (
         f"{'-'.join(dict.fromkeys(map(numbers.rough, (min(times), max(times)))))}x"
         for times in zip(*gained, strict=True)
     )
     names = numbers.listing(f"`{one.name}`" for one in models)
     return (
-        f"In our examples {names} (docs/your-model.md) the first two gained {data}, `fused=True` {fused} and "
-        f"the graph {graph}: {step} in a step, {training} in a whole training, as exact as `eager`."
+        f"In our examples {names} (docs/your-model.md, on a slow host) the first two gained {data} per step, "
+        f"`fused=True` {fused} and the graph {graph}: {training} in a whole training."
     )
 
 
@@ -253,27 +246,28 @@ def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     if eager is None:
         return
     epochs, took = numbers.count(outlooks.epochs, "epoch"), _took(eager, outlooks)
+    loader_s = [eager.prepare_s + eager.us * times * outlooks.steps / 1e6 for times in outlooks.dataloader]
+    loader = numbers.duration_range(*loader_s)
     if outlooks.own_eager:
-        yield (
-            f"At {numbers.microseconds(expected_us(eager))} us per step, as measured, {epochs} take {took}, loading "
-            f"PyTorch included."
-        )
-    else:
-        with_loader = (eager.prepare_s + eager.us * times * outlooks.steps / 1e6 for times in outlooks.dataloader)
-        yield (
-            f"{epochs} should take {took} in eager PyTorch with data on the device, and about "
-            f"{numbers.duration_range(*with_loader)} with a DataLoader."
-        )
+        us = numbers.microseconds(expected_us(eager))
+        yield f"At {us} us per step, as measured, {epochs} take {took}, loading PyTorch included."
+    elif not _captures(stages, outlooks):
+        yield f"{epochs} should take {took} in eager PyTorch with data on the device, about {loader} with a DataLoader."
     if captured is None:
         return
     expected_s, least_s, most_s = _saved_s(eager, captured, outlooks)
     if _captures(stages, outlooks):
         is_short = expected_s < SHORT_S
         often = f", or {numbers.rough_duration(100 * expected_s)} in 100 such trainings" * is_short
-        what = "they" if outlooks.own_eager else "one CUDA graph per step alone"
+        saved = numbers.duration_range(*(total_s - training_s(captured, outlooks) for total_s in loader_s))
+        of_loader = (
+            f" about {saved} of the {loader} that {epochs} take in eager PyTorch with a DataLoader. Of that, one CUDA "
+            f"graph per step alone should save"
+        )
         yield (
-            f"{'If you train often, m' if is_short else 'M'}ake the changes below: {what} should save "
-            f"{numbers.duration(expected_s)} ({numbers.duration_range(least_s, most_s)}){often}."
+            f"{'If you train often, m' if is_short else 'M'}ake the changes below: they should save"
+            f"{of_loader * (not outlooks.own_eager)} {numbers.duration(expected_s)} "
+            f"({numbers.duration_range(least_s, most_s)}){often}."
         )
     elif _may_capture(stages, outlooks):
         yield (
@@ -284,29 +278,48 @@ def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
         yield "Stay in eager mode: one CUDA graph per step should save little, if anything."
 
 
-def _of_host(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
-    """What the user's own step tells beside the expected one, or what that leaves out; empty without eager mode."""
-    eager = stages.get("torch-eager")
+def _confidence(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
+    """How sure the verdict is, and that a faster host gains less: it sets the time of eager mode."""
+    eager, captured = stages.get("torch-eager"), stages.get(CAPTURED)
+    captures = captured is not None and _captures(stages, outlooks)
+    if outlooks.own_eager:
+        told = "Confidence: high that it gains, as your step is measured. Start-up is common to both, and cancels."
+        return told * captures
     if eager is None:
         return ""
-    host = f"a host that takes {outlooks.launch_us:g} us per launch"
-    if not outlooks.own_eager:
-        is_of_host = outlooks.guess and not eager.is_recorded and max(eager.carried_us) < 1.1 * min(eager.carried_us)
-        pace = "The host sets the time of eager mode, whatever the GPU. It" if is_of_host else "Eager mode's time"
-        host = "the recorded host" if eager.is_recorded else f"{host} (`run_ladder.py limits` measures yours)"
-        add = "add" if len(outlooks.ignored) > 1 else "adds"
-        added = f": {numbers.listing(outlooks.ignored)} {add} to it" if outlooks.ignored else ""
-        return (
-            f"{pace} is for plain SGD on {host}{added}. On a faster host graphs save less. Better, time your own step: "
-            f"`--measured-eager 2ms`."
-        )
-    us, ends = expected_us(eager), "-".join(numbers.rough(end / 1e3) for end in (eager.low_us, eager.high_us))
-    beside = numbers.listing(["loading", "`.item()`", *outlooks.ignored])
-    told = f"Plain SGD with data on the device should take {ends} ms on {host}"
+    here = "here the recorded one" if eager.is_recorded else f"here {outlooks.launch_us:g} us per launch"
+    told = f"low, as the host sets eager mode's pace ({here}): on a faster one a graph saves less"
+    if captures and captured:
+        half = msgspec.structs.replace(eager, us=max(eager.us / 2, captured.us), measured_us=None)
+        less = numbers.duration(max(_saved_s(half, captured, outlooks)[0], 0.0))
+        told = f"high that it gains, low in how much: on a host twice as fast ({here}) the graph saves {less}"
+    return f"Confidence: {told}. Measure yours: `--measured-eager 2ms`."
+
+
+def _of_rows(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
+    """What the rows are, what the user's own step tells beside them, and which compile in vain."""
+    yield "; ".join(f"`{name}`: {REFERENCES[name]}" for name in stages if name in REFERENCES and name not in IN_FLOAT32)
+    if outlooks.ignored:
+        more = f"; the range of `{CAPTURED}` allows for more" * (outlooks.optimizer in FUSED)
+        yield f"Both are for plain SGD, without {numbers.listing(outlooks.ignored)}{more}"
+        yield "JAX and our own CUDA kernels train by plain SGD here, and are left out"
+    if eager := stages.get("torch-eager"):
+        yield _of_own_step(eager, outlooks) * outlooks.own_eager
+        least_s, compiled = whole(eager, outlooks).us, [stages[name] for name in COMPILED if name in stages]
+        in_vain = [f"`{one.name}`" for one in compiled if whole(one, outlooks).us > least_s]
+        epochs, names = numbers.count(outlooks.epochs, "epoch"), numbers.listing(in_vain or [""])
+        yield f"For {epochs}, compiling {names} costs more than it saves" * bool(in_vain)
+
+
+def _of_own_step(eager: Outlook, outlooks: Outlooks) -> str:
+    """What the user's own step tells beside the expected one."""
+    us, beside = expected_us(eager), numbers.listing(["loading", "`.item()`", *outlooks.ignored])
+    row = f"`torch-eager` on a host with {outlooks.launch_us:g} us per launch"
+    if us <= eager.low_us:
+        return f"Your step takes less than {row}"
     if us > eager.high_us:
-        return f"{told}; {beside} may be why yours takes longer. Begin with the data."
-    unknown = f"so we cannot tell how much of your step is due to {beside}. Move the data first, and time it again"
-    return f"{told}, {unknown}." if us > eager.low_us else f"{told}: yours takes less."
+        return f"Your step takes longer than {row}: {beside} may be why. Begin with the data"
+    return f"Your step may take no longer than {row}, so {beside} may cost nothing. Move the data first; time it again"
 
 
 def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -373,7 +386,7 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
     gains = [(gain(rival, rung), f"`{rival.name}`") for rival, rung in zip(over, rungs, strict=True)]
     said = [f"{gained.text} as fast as {rival}" for gained, rival in gains if gained.is_sure]
     if unsure := [rival for gained, rival in gains if not gained.is_sure]:
-        said.append(f"not surely faster than {numbers.listing(unsure)}")
+        said.append(f"perhaps no faster than {numbers.listing(unsure)}")
     names, are = numbers.listing(f"`{rung.name}`" for rung in rungs), "are" if rungs[1:] else "is"
     more = f", and {len(outlooks.untold)} more without a range" * bool(outlooks.untold)
     kernels = f"{are} our own CUDA kernel{'s' * len(rungs[1:])} for plain SGD (`advise --measure` times all rows{more})"
@@ -382,29 +395,18 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         fastest = min(rungs, key=lambda outlook: training_s(outlook, outlooks))
         rival = min((stages[name] for name in REFERENCES if name in stages), key=lambda one: training_s(one, outlooks))
         gained = gain(whole(rival, outlooks), whole(fastest, outlooks))
-        compared = f"{gained.text} as fast as" if gained.is_sure else "not certainly less than"
-        yield f"In all, `{fastest.name}` should take {_took(fastest, outlooks)}, {compared} `{rival.name}`."
+        compared = f"should be {gained.text} as fast as" if gained.is_sure else "may take no less than"
+        yield f"In all, `{fastest.name}` {compared} `{rival.name}`."
 
 
 def notes(outlooks: Outlooks) -> list[str]:
-    """How far the model was off, how a captured step's time is estimated, and what is recorded nearby."""
+    """What an estimate is, how a captured step's time is estimated, and what is recorded nearby."""
     said, by_model = list[str](), [one for one in deciding(outlooks) if not one.is_recorded and one.measured_us is None]
-    recorded = {one.name for one in outlooks.stages if one.is_recorded}
-    is_checked = "torch-graph" not in recorded  # the model's error is also that of the row which adds to it
-    if errors := sorted(one.most_error for one in by_model if is_checked or one.name != CAPTURED):
-        factors = " to ".join(dict.fromkeys(f"{1 + errors[end]:.1f}" for end in (0, -1)))
-        wider = "; ranges are wider for another GPU" * bool(outlooks.guess)
-        said.append(
-            f"~ marks estimates, within a factor of {factors} for nine in ten networks new to the model on an "
-            f"{outlooks.recorded_gpu.removeprefix('NVIDIA ')}{wider}."
-        )
+    if by_model:
+        said.append("~ marks estimates; nine in ten should lie in their range.")
     if CAPTURED in {one.name for one in by_model} and outlooks.layer_us is not None:
-        mark = "" if errors else "~ marks an estimate. "
-        more = f"{outlooks.layer_us:.0f} us per layer from one recording, `{PLAIN}`"
-        said.append(
-            f"{mark}`{CAPTURED}` is estimated as a compiled epoch in a graph (`torch-graph`), and {more}; few "
-            f"recordings check it."
-        )
+        more = f"{outlooks.layer_us:.0f} us per layer, from one recording (`{PLAIN}`)"
+        said.append(f"`{CAPTURED}` takes what `torch-graph` does and {more}; two others check it.")
     for near in outlooks.nearest[:1]:
         eager = f", eager {numbers.microseconds(near.eager_us)} us" if near.eager_us else ""
         if near.path not in outlooks.guess:

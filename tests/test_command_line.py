@@ -629,10 +629,7 @@ def test_tables_come_as_json(command: str, members: set[str], here: Path, capsys
 
 def test_advise_draws_what_it_expects(tmp_path: Path) -> None:
     assert main(["advise", "--hidden", "64", "--gpu", "H100", "--svg", str(tmp_path / "advice.svg")]) == 0
-    assert (
-        "784-64-10, batch 128, predicted for H100. A guess, as on an H100 other"
-        in (tmp_path / "advice.svg").read_text()
-    )
+    assert "predicted for H100. A guess, as on an H100 " in (tmp_path / "advice.svg").read_text()
 
 
 def test_a_list_names_the_network_that_its_times_are_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

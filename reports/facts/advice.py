@@ -270,10 +270,8 @@ def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
             f"({numbers.duration_range(least_s, most_s)}){often}."
         )
     elif _may_capture(stages, outlooks):
-        yield (
-            f"Make the first three changes below in any case. Whether the graph then pays is not sure: it may save "
-            f"{numbers.duration(expected_s)}; time it."
-        )
+        may = f"The graph may save {numbers.duration(expected_s)} more, or nothing: time it."
+        yield f"Make the first three changes below in any case. {may}"
     else:
         yield "Stay in eager mode: one CUDA graph per step should save little, if anything."
 
@@ -283,7 +281,7 @@ def _confidence(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
     eager, captured = stages.get("torch-eager"), stages.get(CAPTURED)
     captures = captured is not None and _captures(stages, outlooks)
     if outlooks.own_eager:
-        told = "Confidence: high that it gains, as your step is measured. Start-up is common to both, and cancels."
+        told = "Confidence: high in a gain, as your step is measured. Start-up, common to both, cancels."
         return told * captures
     if eager is None:
         return ""
@@ -292,8 +290,8 @@ def _confidence(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
     if captures and captured:
         half = msgspec.structs.replace(eager, us=max(eager.us / 2, captured.us), measured_us=None)
         less = numbers.duration(max(_saved_s(half, captured, outlooks)[0], 0.0))
-        told = f"high that it gains, low in how much: on a host twice as fast ({here}) the graph saves {less}"
-    return f"Confidence: {told}. Measure yours: `--measured-eager 2ms`."
+        told = f"high in a gain, low in its size: on a host twice as fast ({here}) the graph saves {less}"
+    return f"Confidence: {told}. Time your step: `--measured-eager 2ms`."
 
 
 def _of_rows(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -332,6 +330,7 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         return
     totals = {name: whole(stages[name], outlooks) for name in REFERENCES if name in stages}
     base = totals[CAPTURED if _captures(stages, outlooks) else "torch-eager"]
+    beaten, use = ("the changes below", "Better, use") if base.name == CAPTURED else ("eager PyTorch", "Use")
     others = [total for name, total in totals.items() if name not in (CAPTURED, "torch-eager")]
     if not others:
         return
@@ -341,16 +340,14 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         stay = f"Stay with PyTorch{may * (gain(base, quickest).times > WORTH_TRYING)}"
         later = _later(stages[base.name], [stages[other.name] for other in others], outlooks)
         epochs, then = numbers.count(outlooks.epochs, "epoch"), f" F{later[1:]}" * bool(later)
-        yield f"{stay}: for {epochs} no other library is certain to beat `{base.name}`.{then}"
+        yield f"{stay}: for {epochs} no other library is certain to beat {beaten}.{then}"
         return
     fastest = min(sure, key=expected_us)
     ties = [total for total in others if not gain(total, fastest).is_sure]
     best = next(total for total in ties if total in sure and gain(total, fastest).times < WORTH_TRYING)
     library = "JAX" if best.name.startswith("jax") else "PyTorch"
-    yield (
-        f"Use {library} as in {_named(best)}, {_took(stages[best.name], outlooks)}: in all {gain(base, best).text} as "
-        f"fast as `{base.name}`."
-    )
+    gained, took = gain(base, best).text, _took(stages[best.name], outlooks)
+    yield f"{use} {library} as in {_named(best)}, {took}: in all {gained} as fast as {beaten}."
     if near := [f"`{one.name}`" for one in ties if one is not best]:
         first = "time them first" if near[1:] else "time it first"
         yield f"{numbers.listing(near)} may take no longer, as the ranges overlap: {first}."

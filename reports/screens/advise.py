@@ -73,7 +73,7 @@ def _table(stages: list[Outlook], outlooks: Outlooks) -> Table:
         number("us/step", _step),
         number("90% range", _ends, 1),
         number("measured", lambda one: numbers.microseconds(None if outlooks.own_eager else one.measured_us)),
-        number("preparing", lambda one: numbers.duration_range(*one.prepare_ends_s), 2),
+        number("start-up", lambda one: numbers.duration_range(*one.prepare_ends_s), 2),
         number("in all", lambda one: numbers.duration(training_s(one, outlooks))),
         number("90% range", lambda one: training_range(one, outlooks)),
     ])  # fmt: skip

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from common.cost import parameters
+from common.cost import Exchanges, parameters
+from common.errors import MisfitError
 from common.problem import Problem
 from ladder.records.expectation import Expected
 from stages.engine.stage import Stage
@@ -110,8 +112,10 @@ def network_terms(problem: Problem) -> dict[str, float]:
 
 
 def terms(stage: Stage, problem: Problem, steps: int, multiprocessors: int, shared_bytes: int) -> dict[str, float]:
-    """The size of each term in one step of a rung."""
-    exchanges = stage.exchanges(problem, steps, multiprocessors, shared_bytes)
+    """The size of each term in one step of a rung; those of its plan only if that fits this GPU."""
+    exchanges = Exchanges()
+    with suppress(MisfitError):
+        exchanges = stage.exchanges(problem, steps, multiprocessors, shared_bytes)
     of_layers = {"image of a layer": float(problem.batch_size * len(problem.layers))}
     return network_terms(problem) | of_layers | {"hop": float(exchanges.cluster_hops)} | exchanges.terms
 

@@ -156,6 +156,8 @@ def test_stages_that_do_not_take_the_network_or_the_gpu_are_not_named() -> None:
     assert {"persistent-cluster", "last-layer", "dependent-launch"} & on_ada.keys() == set()
     assert {"persistent-grid", "exact-u8", "grid-bf16"} <= on_ada.keys()
     assert {"exact-u8", "grid-bf16"} & stages(asked((256,), gpu="T4")).keys() == set()
+    for hidden, batch_size in (((), 4096), ((512,), 8192)):  # plans of which do not fit 28 multiprocessors
+        assert "torch-graph" in stages(asked(hidden, batch_size, gpu="RTX 3060"))
 
 
 def test_another_gpu_is_a_guess_between_equal_and_scaled_work() -> None:

@@ -104,6 +104,15 @@ def _few_words(shown: Sequence[StageFacts]) -> str:
     return f"us/step is a training step's time in microseconds, the median of all runs{many}."
 
 
+def _lacking(results: Results) -> str:
+    """What the mark behind `passed` means, with the reasons why checks were not made; empty if no stage has it."""
+    if not any(map(lacks_a_check, results.stages)):
+        return ""
+    notes = [check.note for stage in results.stages for check in stage.checks if check.is_not_made]
+    because = f", as {numbers.listing(dict.fromkeys(notes))}" if notes else ""
+    return f"passed{LACKING}: without one check or more{because}; the notices name them."
+
+
 def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> Screen:
     """The front page of a run for a code host or an editor, and a short screen a rung; `drawn` has its figures."""
     shown = [row for row in all_stage_facts(results) if row.stage.status != "skipped"]
@@ -124,7 +133,7 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
         how_references_run(results),
         _ahead(rungs),
         *(f"{mark}: {words}." for mark, words in MARK.items() if mark in marks),
-        f"passed{LACKING}: without a check, which the notices name." if any(map(lacks_a_check, results.stages)) else "",
+        _lacking(results),
         HOW_TO_READ if judged(results) else "",
     )
     blocks: list[Block] = [

@@ -88,7 +88,7 @@ def stage_columns(results: Results) -> list[StageColumn]:
                     data={"times_reference": lambda row: row.lead and row.lead.ratio.times}),
         StageColumn("checked", _checked, 3, is_number=False, tone="doubtful", tones=STATUS, wider=in_words,
                     page="Checked", full=attrgetter("verdict"),
-                    report=lambda row: f"{row.verdict}{LACKING * lacks_a_check(row.stage)}",
+                    report=lambda row: f"{row.stage.status}{LACKING}" if lacks_a_check(row.stage) else row.verdict,
                     data={"status": attrgetter("stage.status"), "verdict": attrgetter("verdict"),
                           "checks_not_made": attrgetter("stage.not_made")}),
         StageColumn("what it changes", lambda row: change_in_words(row.stage, row.results.problem), 6,

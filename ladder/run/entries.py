@@ -143,5 +143,5 @@ def estimated(problem: Problem, steps: int, costs: Costs | None = None) -> dict[
     if expected := expectations(problem, steps, costs):
         return expected
     network = "-".join(map(str, (problem.inputs, *problem.hidden, problem.classes)))
-    why = "larger than every recorded run, so no times are expected"
-    raise UsageError(f"{network}, batch {problem.batch_size}: {why}; choose a smaller network or batch")
+    why = "larger than every recorded run, so no times are expected; choose smaller, or measure by `torch my_model.py`"
+    raise UsageError(f"{network}, batch {problem.batch_size}: {why}")

@@ -385,8 +385,8 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
     if unsure := [rival for gained, rival in gains if not gained.is_sure]:
         said.append(f"perhaps no faster than {numbers.listing(unsure)}")
     names, are = numbers.listing(f"`{rung.name}`" for rung in rungs), "are" if rungs[1:] else "is"
-    more = f", and {len(outlooks.untold)} more without a range" * bool(outlooks.untold)
-    kernels = f"{are} our own CUDA kernel{'s' * len(rungs[1:])} for plain SGD (`advise --measure` times all rows{more})"
+    more = f" (`advise --measure` times {len(outlooks.untold)} more, which have no range)" * bool(outlooks.untold)
+    kernels = f"{are} our own CUDA kernel{'s' * len(rungs[1:])} for plain SGD{more}"
     yield f"{names} {kernels}: per step, {numbers.listing(said)}."
     if "torch-eager" in stages:
         fastest = min(rungs, key=lambda outlook: training_s(outlook, outlooks))

@@ -32,10 +32,9 @@ YOURS = "your loop"
 
 def advise_screen(outlooks: Outlooks) -> Screen:
     """The verdict, what to do, the outlook of the stages that decide, and how sure it is."""
-    model, gained = outlooks.own_model, list(filter(None, [examples(outlooks)]))
+    told, listed = Sentences(verdict(outlooks), "strong"), Sentences(changes(outlooks), is_list=True)
     blocks: list[Block] = [
-        Group([Sentences(verdict(outlooks), "strong"), Sentences(changes(outlooks), is_list=True), Sentences(gained)]),
-        *([_ways(model)] if model else []),
+        Group([told, listed, *_ways(outlooks.own_model, examples(outlooks))]),
         _table(_rows(outlooks), outlooks),
         Sentences([" ".join(reasons(outlooks)), " ".join(notes(outlooks))]),
     ]
@@ -45,10 +44,11 @@ def advise_screen(outlooks: Outlooks) -> Screen:
     return Screen(title, "", blocks, advice_facts(outlooks), "stages", warnings)
 
 
-def _ways(model: OwnModelRun) -> Group:
-    """How to have the changes made."""
-    told = Sentences([WRITE])
-    return Group([told, Code("", [way.format(model.name) for way in WAYS], "sh")])
+def _ways(model: OwnModelRun | None, gained: str) -> Iterator[Block]:
+    """What the changes gained elsewhere, and how to have them made."""
+    yield Sentences([*filter(None, [gained]), *[WRITE] * bool(model)])
+    if model:
+        yield Code("", [way.format(model.name) for way in WAYS], "sh")
 
 
 def _warnings(outlooks: Outlooks) -> Iterator[str]:

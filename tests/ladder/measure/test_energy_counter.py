@@ -26,8 +26,8 @@ class FakeGpu:
     """A clock, a trainer and a counter."""
 
     def __init__(self, epoch_s: float) -> None:
-        self.now, self.drawn, self.epoch_s, self.trained, self.waits = 0.03, 0.0, epoch_s, 0, 0
-        self._shown, self._moved, self._worked = 0.0, 0.0, 0.0
+        self.now, self.drawn, self.epoch_s, self.trained, self.waits = 100.03, 0.0, epoch_s, 0, 0
+        self._shown, self._moved, self._worked = 0.0, 100.0, 0.0
 
     def train(self, epochs: int) -> None:
         self.trained += epochs
@@ -65,7 +65,8 @@ def test_joules_watts_and_idle_power_are_those_of_the_gpu(epoch_s: float, monkey
     assert found.joules == pytest.approx(WORKING_W * epoch_s, rel=within)
     assert found.watts == pytest.approx(WORKING_W, rel=within)
     assert found.idle_w == pytest.approx(IDLE_W, rel=0.01)
-    assert found.seconds >= LEAST_S
+    assert LEAST_S <= found.seconds <= LEAST_S + (A_RUN + 1) * max(energy_counter.APART_S, epoch_s) + MOVES_S
+    assert gpu.now >= 100 + found.seconds + 2 * energy_counter.IDLE_S
     near_s = min(energy_counter.APART_S, A_RUN * epoch_s)  # between two waits near the moves at both ends
     assert gpu.waits <= LEAST_S / (A_RUN * epoch_s) + 3 * MOVES_S / near_s + 4
 
@@ -74,7 +75,7 @@ def test_a_counter_that_stands_still_is_no_counter() -> None:
     gpu = FakeGpu(0.01)
     with pytest.raises(CounterError, match="stands still"):
         energy_of(gpu.train, 0.01, A_RUN, lambda: 5.0, gpu.clock)
-    assert gpu.now < energy_counter.STILL_S + 1
+    assert gpu.now < 100 + energy_counter.STILL_S + 1
     gpu = FakeGpu(0.01)
     with pytest.raises(CounterError, match="does not count"):
         energy_of(gpu.train, 0.01, A_RUN, lambda: None, gpu.clock)

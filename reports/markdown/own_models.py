@@ -9,10 +9,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ladder.records.program import ROOT
+from ladder.records.statistics import VERDICT_CONFIDENCE
 from ladder.records.torch_run import FILE, ModelRecord, TorchResults, load
 from reports.facts import numbers
 from reports.facts.grouped import grouped
-from reports.facts.torch_rows import EAGER, FUSED, TorchRow, device, origin, torch_rows, torch_verdict
+from reports.facts.torch_rows import EAGER, FUSED, TorchRow, device, origin, ratio, torch_rows, torch_verdict
 from reports.writers.markdown import code, table
 
 WORKERS = "workers"
@@ -20,7 +21,7 @@ SHOWN = ("eager", "resident", FUSED, "compile", "reduce-overhead", "step-graph",
 """The rungs whose times the table has; on the front page with those between `eager` and `resident`."""
 SHOWN_IN_FRONT = ("eager", "no-item", WORKERS, *SHOWN[1:])
 EXAMPLE = "tabular"
-MARKS = {"*": "within noise of the rung that it climbs from", "†": "other work disturbed a process"}  # behind a time
+MARKS = {"*": "within noise of its parent", "†": "other work disturbed a process"}  # behind a time
 FRONT = (EXAMPLE, "cnn")
 ORDER = ("mlp", "tabular", "cnn", "ppo", "chars")
 
@@ -61,14 +62,15 @@ def own_model_block(reference: Path, page: Path) -> str:
     if EXAMPLE not in models:
         return ""
     named = [name for name in FRONT if name in models]
-    by_name = [{row.name: row for row in torch_rows(models[name][1])} for name in named]
+    runs = [models[name][1] for name in named]
+    by_name = [{row.name: row for row in torch_rows(run)} for run in runs]
     lines = [
-        [code(name), first.rung.words, *(_marked(rows.get(name)) for rows in by_name)]
+        [code(name), _code(first.rung.parent), first.rung.words, *(_marked(rows.get(name)) for rows in by_name)]
         for name in SHOWN_IN_FRONT
         if (first := by_name[0].get(name))
     ]
-    header = ["Rung", "What changes", *(f"{name}, us/step" for name in named)]
-    shown = table(header, lines, right=[False] * 2 + [True] * len(named))
+    header = ["Rung", "Parent", "What changes", *(f"{name}, us/step" for name in named)]
+    shown = table(header, lines, right=[False] * 3 + [True] * len(named))
     models_told = numbers.listing(
         f"{_link(folder, page)} ({_kind(results.model)}, batch {results.model.batch_size:,})"
         for folder, results in map(models.__getitem__, named)
@@ -81,11 +83,19 @@ def own_model_block(reference: Path, page: Path) -> str:
         if inexact
         else "All are as exact as"
     )
-    there = "".join(text for line in lines for text in line[2:])
+    there = "".join(text for line in lines for text in line[3:])
     marks = " ".join(f"{code(mark)}: {words}." for mark, words in MARKS.items() if mark in there)
-    whole = _trained([models[name][1] for name in named])
-    told = f"{marks} {are} `eager`. {_gains(named, by_name)} {whole}"
-    return f"{models_told}, on {device(models[EXAMPLE][1])}:\n\n{shown}\n\n{told}"
+    gains = [
+        [f"a step, over {code(base)}", *(_gain(base, rows, run) for rows, run in zip(by_name, runs, strict=True))]
+        for base in (EAGER, FUSED)
+    ]
+    gains.append([f"a training by the recipe, over {code(EAGER)}", *map(_whole_gain, runs)])
+    speedups = table([f"Speedup of the fastest ({VERDICT_CONFIDENCE:.1%} interval)", *named], gains)
+    return f"{models_told}, on {device(models[EXAMPLE][1])}:\n\n{shown}\n\n{marks} {are} `eager`.\n\n{speedups}"
+
+
+def _code(name: str | None) -> str:
+    return code(name) if name else ""
 
 
 def _kind(model: ModelRecord) -> str:
@@ -104,29 +114,19 @@ def _marked(row: TorchRow | None) -> str:
     return f"{numbers.microseconds(row.rung.step_us)}{noise * is_noise}{disturbed * is_disturbed}"
 
 
-def _gains(named: list[str], by_name: list[dict[str, TorchRow]]) -> str:
-    """What the fastest rung gains over the usual loop, and over the best loop that captures nothing."""
-    told: list[str] = []
-    for base in (EAGER, WORKERS, FUSED):
-        gains = [
-            numbers.ratio(other.rung.step_us / best.rung.step_us)
-            for rows in by_name
-            if (best := _best(rows, exact=True)) and best.rung.step_us
-            if (other := rows.get(base)) and other.rung.step_us
-        ]
-        if gains:
-            told.append(f"{numbers.listing(gains)} over {code(base)}")
-    return f"In {numbers.listing(named)} the fastest gains {'; '.join(told)}." if told else ""
+def _gain(base: str, rows: dict[str, TorchRow], run: TorchResults) -> str:
+    """What a step of the fastest rung as exact as eager mode gains over another rung's."""
+    best, other = _best(rows, exact=True), rows.get(base)
+    gain = ratio(other.rung, best.rung, run) if best and other else None
+    return gain.text if gain else numbers.MISSING
 
 
-def _trained(models: Iterable[TorchResults]) -> str:
-    """What the recipes gain over whole trainings."""
-    gains = [
-        f"{numbers.ratio(gain.times)} in {numbers.count(verdict.epochs, 'epoch')}"
-        for results in models
-        if (verdict := torch_verdict(results)) and (gain := verdict.versus_eager)
-    ]
-    return f"Preparation included, the recipe gains {numbers.listing(gains)}." if gains else ""
+def _whole_gain(run: TorchResults) -> str:
+    """What the recipe gains over a whole training."""
+    verdict = torch_verdict(run)
+    if verdict is None or verdict.versus_eager is None:
+        return numbers.MISSING
+    return f"{verdict.versus_eager.text} in {numbers.count(verdict.epochs, 'epoch')}"
 
 
 def front_model(reference: Path) -> TorchResults | None:

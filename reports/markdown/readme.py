@@ -381,7 +381,8 @@ def leads_block(runs: Runs, studies: list[StudyResults]) -> str:
     lines = [_lead_line("Largest", *every[-1]), _lead_line("Smallest", *every[0])]
     columns = ("", "GPU", "Rung", "Reference", "Lead")
     marks = _marks(_mark(best) for _, _, best, _ in (every[-1], every[0]))
-    return f"{table(columns, lines, right=[False] * 4 + [True])}\n\n{marks.lstrip()}".rstrip()
+    code_of = f"Recorded by [older code](docs/status.md#recorded), {_days(run for _, run, _, _ in every)}."
+    return f"{table(columns, lines, right=[False] * 4 + [True])}\n\n{code_of}{marks}"
 
 
 def _mark(best: Lead) -> str:
@@ -461,5 +462,10 @@ def recorded_code_block(reference: Path, today: Mapping[str, StageCode]) -> str:
 
 def _when(machine: str, at: str, runs: Sequence[Results | TorchResults]) -> tuple[str, str, str]:
     """Where, from which commit and on which days runs were recorded."""
+    return cell(machine), at[:COMMIT_DIGITS], _days(runs)
+
+
+def _days(runs: Iterable[Results | TorchResults]) -> str:
+    """The first and the last day of recordings: `2026-11-27 to 2026-11-28`."""
     days = sorted(run.created.partition("T")[0] for run in runs)
-    return cell(machine), at[:COMMIT_DIGITS], " to ".join(dict.fromkeys((days[0], days[-1])))
+    return " to ".join(dict.fromkeys((days[0], days[-1])))

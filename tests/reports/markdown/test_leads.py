@@ -18,31 +18,32 @@ def test_readme_has_the_largest_and_the_smallest_lead_of_the_newest_runs() -> No
     slower = _slower(replace(newest, problem=replace(newest.problem, hidden=[])))
     runs = [("h100/hidden-256", newest), ("h100/logistic", slower), ("h200/hidden-256", older)]
     studies = [study_results([64, 128, 256])]
-    rows = leads_block(runs, studies).splitlines()[2:]
+    *rows, _, recorded = leads_block(runs, studies).splitlines()[2:]
+    assert recorded == "Recorded by [older code](docs/status.md#recorded), 2026-11-20."
     assert rows == [
         "| Largest: `made-up`, hidden 128 | H200 | `bf16-gemm` | `jax-scan` | 3.36x (1.49-7.58) |",
         "| Smallest: 784-10, batch 128 | H200 | `async` | `jax-scan` | 1.25x, within noise |",
     ]
-    alone = leads_block(runs[:1], []).splitlines()[2:]
+    alone = leads_block(runs[:1], []).splitlines()[2:4]
     assert [line.partition(":")[0] for line in alone] == ["| Largest", "| Smallest"]
     assert {line.partition(": ")[2] for line in alone} == {
         "784-256-10, batch 128 | H200 | `cublas` | `jax-scan` | 1.45x (1.40-1.51) |"
     }
     leads = sample.replace_stage(newest, "jax-scan", status="failed", reason="x")
-    (most, of_study) = leads_block([("h100/hidden-256", leads)], studies).splitlines()[2:]
+    (most, of_study) = leads_block([("h100/hidden-256", leads)], studies).splitlines()[2:4]
     assert most.endswith(" | `torch-eager` | 11.6x (6.9-19.6) |")
     assert of_study.startswith("| Smallest: `made-up`, hidden 64 | ")
     other = replace(slower, environment=slower.environment | {"gpu": {"name": "NVIDIA H100"}})
     assert " | H100 | " in leads_block([runs[0], ("h100/logistic", other)], []).splitlines()[3]
     waits = busy(slower, "jax-scan", 40.0, events=False)
-    assert leads_block([runs[0], ("h100/logistic", waits)], []).endswith(", GPU time |")
+    assert ", GPU time |\n\n" in leads_block([runs[0], ("h100/logistic", waits)], [])
     assert leads_block([], []) == ""
     stage = newest.stage("cublas")
     assert stage is not None
     busy_times = [replace(process, disturbed=["x"]) for process in stage.processes]
     disturbed = leads_block([("", sample.replace_stage(newest, "cublas", processes=busy_times))], [])
     assert "1.45x (1.40-1.51)‡ |" in disturbed
-    assert disturbed.endswith("\n\n‡: all processes were disturbed.")
+    assert disturbed.endswith(" ‡: all processes were disturbed.")
 
 
 def _slower(run: Results) -> Results:

@@ -254,9 +254,9 @@ class ChapterRun(dict[str, Any]):
     def page(self, name: str) -> str:
         """A link to a stage, or to the table that has it, in the run's report; in the site to its place or its page."""
         rung = self._rung(name)
-        heading = ALIKE if rung.is_as_its_parent else f"{name} {title_of(rung.stage)}"
+        heading, title = (ALIKE, f' "{name}"') if rung.is_as_its_parent else (f"{name} {title_of(rung.stage)}", "")
         anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-        return f"[its page](../../results/reference/{FOLDER}/{self['folder']}/report.md#{anchor})"
+        return f"[its page](../../results/reference/{FOLDER}/{self['folder']}/report.md#{anchor}{title})"
 
     def _rung(self, name: str) -> StageFacts:
         stage = self.results.stage(name)

@@ -61,7 +61,7 @@ def read(root: Path) -> Records:
 
 
 FIRST = "runs/h100-80gb-hbm3-logistic.html"  # the run whose picture the front page shows
-LINK = re.compile(r"(\]\(|src=\"|srcset=\")(?P<address>[^)\"#\s]+)(?P<place>#[^)\"\s]*)?")
+LINK = re.compile(r"(\]\(|src=\"|srcset=\")(?P<address>[^)\"#\s]+)(?P<place>#[^)\"\s]*)?(?: \"(?P<rung>[^\"]+)\")?")
 PICTURE = re.compile(r"<!-- picture:begin -->.*<!-- picture:end -->", re.DOTALL)
 ENTRANCES = """## What would it buy on your network?
 
@@ -108,7 +108,10 @@ def write_documents(records: Records, pages: Path) -> None:
 
 
 def _to_page(source: Path, records: Records, link: re.Match[str]) -> str:
-    """A link as it is, but one to a record or its report leads to the page of its run or study, to the rung there."""
+    """A link as it is, but one to a record or its report leads to the page of its run or study, to the rung there.
+
+    That is the rung of the heading, or of the link's title, where a heading is that of several.
+    """
     target = (source.parent / link["address"]).resolve()
     if target.suffix != ".json" and target.name != "report.md":
         return link[0]
@@ -118,7 +121,8 @@ def _to_page(source: Path, records: Records, link: re.Match[str]) -> str:
     if address not in records.runs and address not in records.studies:
         return link[0]
     page = os.path.relpath(records.root / address, source.parent)
-    return f"{link[1]}{page}{_rung_place(records, address, link['place'] or '')}"
+    place = f"#{link['rung']}-" if link["rung"] else link["place"] or ""
+    return f"{link[1]}{page}{_rung_place(records, address, place)}"
 
 
 def _rung_place(records: Records, address: str, place: str) -> str:

@@ -39,11 +39,6 @@ class Advice(NamedTuple):
     def __str__(self) -> str:
         return f"{self.bound} {self.next}".strip()
 
-    @property
-    def in_short(self) -> str:
-        """Its first sentence: which part takes longest."""
-        return f"{self.bound.partition('. ')[0].removesuffix('.')}."
-
 
 @dataclass(frozen=True)
 class Case:
@@ -130,7 +125,7 @@ def _persistent(case: Case, kernel: KernelUse) -> Advice:
     if design := case.one.design:
         share = numbers.rough_share(design.total_us / case.one.step_us)
         least = f"{numbers.microseconds(design.total_us)} us per step ({share})"
-        told += f"; its design takes at least {least}, mostly {largest_part(design)}"
+        told += f". Its design takes at least {least}, mostly {largest_part(design)}"
     if problem.hidden and case.one.stage.precision == "float32":
         return Advice(f"{told}.", "Multiply and exchange 16-bit numbers: fewer instructions, and half the bytes.")
     if beside:

@@ -43,13 +43,9 @@ class Ratio:
     @property
     def text(self) -> str:
         """The ratio with its interval, `2.96x (2.85-3.07)`; within noise without: `1.01x, within noise`."""
-        return self.saying("")
-
-    def saying(self, words: str) -> str:
-        """The ratio in a sentence: `2.96x (2.85-3.07) the speed of its parent`; within noise without its interval."""
         if self.is_noise:
-            return f"{numbers.ratio(self.times)}{words}, {WITHIN_NOISE}"
-        return f"{numbers.ratio_spread(self.times, *self.interval)}{words}"
+            return f"{numbers.ratio(self.times)}, {WITHIN_NOISE}"
+        return numbers.ratio_spread(self.times, *self.interval)
 
     def over(self, parent: str) -> str:
         """The speedup with the parent's name: `2.96x as fast as naive`, or `within noise of naive`."""

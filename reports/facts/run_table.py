@@ -196,7 +196,7 @@ def yardsticks(results: Results) -> str:
         named.append(f"{name}{detail}{clock} for {numbers.listing(dict.fromkeys(map(_rows_of, leads)))}")
     waits = f" {ON_GPU_TIME}" if "on GPU time" in " ".join(named) else ""
     broken = _lost_yardsticks(references(results))
-    return f"Speedup over the fastest reference is over {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
+    return f"Speedup over the fastest reference compares with {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
 
 
 def _rows_of(yardstick: Lead) -> str:
@@ -264,18 +264,18 @@ def disturbed_mark(stage: StageResult) -> str:
 
 
 def skipped_in_words(reasons: Mapping[str, str], of: int | None = None) -> str:
-    """One sentence on skipped stages, by name: `28 stages skipped: no CUDA device.`, the commonest reason first.
+    """One sentence on skipped stages, by name: `28 stages were skipped: no CUDA device.`, the commonest reason first.
 
-    `of` is the number of all stages of the run, where it is known: `28 of this run's 39 stages skipped`.
+    `of` is the number of all stages of the run, where it is known: `28 of this run's 39 stages were skipped`.
     """
     every = f" of this run's {of}" if of else ""
     named = grouped((why, name) for name, why in reasons.items())
     (why, names), *others = sorted(named.items(), key=lambda pair: -len(pair[1]))
     why = why.removesuffix(".")
     if not others:
-        return f"{f'{len(names)}{every} stages' if len(names) > 1 else names[0]} skipped: {why}."
+        return f"{f'{len(names)}{every} stages were' if len(names) > 1 else f'{names[0]} was'} skipped: {why}."
     most = f"{len(names)} of them for one reason" if len(names) > 1 else f"{names[0]} for this reason"
-    return f"{len(reasons)}{every} stages skipped; {most}: {why}."
+    return f"{len(reasons)}{every} stages were skipped; {most}: {why}."
 
 
 MOST_RUNGS = 12  # of a picture: what fits on a screen

@@ -111,9 +111,8 @@ def _gains(results: Results) -> Iterator[str]:
         run = "runs the kernels of its parent" if idle == 1 else "run the kernels of their parents"
         counts.append(f"{idle} more {run}")
     others = f"; {numbers.listing(counts)}" if counts else ""
-    one = len(all_gains) == 1
-    rungs = "rung is faster than the rung it climbs" if one else "rungs are faster than the rung they climb"
-    yield f"{len(faster)} of {len(all_gains)} {rungs} from{most}{others}."
+    rungs = "rung is faster than its parent" if len(all_gains) == 1 else "rungs are faster than their parents"
+    yield f"{len(faster)} of {len(all_gains)} {rungs}{most}{others}."
 
 
 def _trust(results: Results) -> Iterator[str]:
@@ -154,7 +153,7 @@ def _every_check(stages: Sequence[StageResult], named: str = "") -> str:
     if lacking in (0, len(stages)):
         return f"all but some checks{named}" if lacking else "every check"
     lack = "lacks" if lacking == 1 else "lack"
-    return f"({len(stages) - lacking} of them every check; {lacking} {lack} one or more{named})"
+    return f"({len(stages) - lacking} of them every check, while {lacking} {lack} one or more{named})"
 
 
 def study_sentences(results: StudyResults) -> list[str]:

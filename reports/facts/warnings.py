@@ -75,7 +75,8 @@ def _row_notices(results: Results) -> Iterable[Notice]:
     for status in ("failed", "crashed", "skipped"):
         named = ((reason(stage), stage.name) for stage in results.stages if stage.status == status)
         for why, names in grouped(named).items():
-            yield Notice(f"{numbers.listing(names)} {status}: {why}")
+            was = ("was " if len(names) == 1 else "were ") * (status == "skipped")
+            yield Notice(f"{numbers.listing(names)} {was}{status}: {why}")
     left_out = (
         (f"{_unjudged(whats)}: {note[0].lower()}{note[1:]}", stage.name)
         for stage in results.stages
@@ -143,7 +144,7 @@ def _shortened_notices(results: Results) -> Iterable[Notice]:
     if shortened:
         told = "; ".join(f"{numbers.listing(names)} over {runs}" for runs, names in shortened.items())
         yield Notice(
-            f"To stay within {numbers.duration(settings.budget_s)} a stage (--budget), not all were measured over "
+            f"To stay within {numbers.duration(settings.budget_s)} a stage (--budget), some were not measured over "
             f"{asked} of {numbers.count(results.problem.epochs, 'epoch')}: {told}."
         )
 

@@ -78,11 +78,7 @@ def own_model_block(reference: Path, page: Path) -> str:
     inexact = dict.fromkeys(
         code(name) for rows in by_name for name in SHOWN if name in rows and not rows[name].is_exact
     )
-    are = (
-        f"{numbers.listing(inexact)} {'is' if len(inexact) == 1 else 'are'} less exact than"
-        if inexact
-        else "All are as exact as"
-    )
+    less = f"Less exact than `eager`: {numbers.listing(inexact)}." if inexact else "All are as exact as `eager`."
     there = "".join(text for line in lines for text in line[3:])
     marks = " ".join(f"{code(mark)}: {words}." for mark, words in MARKS.items() if mark in there)
     gains = [
@@ -91,7 +87,7 @@ def own_model_block(reference: Path, page: Path) -> str:
     ]
     gains.append([f"a training by the recipe, over {code(EAGER)}", *map(_whole_gain, runs)])
     speedups = table([f"Speedup of the fastest ({VERDICT_CONFIDENCE:.1%} interval)", *named], gains)
-    return f"{models_told}, on {device(models[EXAMPLE][1])}:\n\n{shown}\n\n{marks} {are} `eager`.\n\n{speedups}"
+    return f"{models_told}, on {device(models[EXAMPLE][1])}:\n\n{shown}\n\n{marks} {less}\n\n{speedups}"
 
 
 def _code(name: str | None) -> str:

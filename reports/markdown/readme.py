@@ -19,7 +19,7 @@ from ladder.records.statistics import VERDICT_CONFIDENCE
 from ladder.records.study import INDEX, Published, Study
 from ladder.records.torch_run import TorchResults
 from reports.facts import numbers
-from reports.facts.baselines import Lead, fastest, host_times, overall_winner, ratio, winners
+from reports.facts.baselines import Lead, fastest, overall_winner, ratio, winners
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS, change_in_words, regime
 from reports.facts.provenance import commit, gpu_name, gpus_name, machine_name, recorded
@@ -284,15 +284,13 @@ def _ladder(folder: str, results: Results) -> Iterator[str]:
     if not shown:
         yield f"No rung was timed in this run; its {report} says why."
         return
-    yield table(
-        ("Rung", "Parent", "What changes", "us/step", "Speedup over parent"),
-        _rows(shown, results),
-        right=[False, False, False, True, True],
-    )
+    rows, columns = [*_rows(shown, results)], ("Rung", "Parent", "What changes", "us/step", "Speedup over parent")
+    yield table(columns, rows, right=[False] * 3 + [True] * 2)
+    noise = " `*`: within noise of its parent." * any(cells[-1].endswith("*") for cells in rows if cells[0])
     more = len(timed_rungs(results, with_ablations=False)) - len(shown)
     others = f"The {report} has {numbers.count(more, 'more timed rung') if more else 'the rest'}."
     yield (
-        f"Brackets hold [{VERDICT_CONFIDENCE:.1%} intervals](docs/statistics.md).{_scatter(shown)}"
+        f"Brackets hold [{VERDICT_CONFIDENCE:.1%} intervals](docs/statistics.md).{noise}"
         f"{_marks(map(disturbed_mark, shown))} {others}"
     )
 
@@ -312,16 +310,6 @@ def _rows(shown: Sequence[StageResult], results: Results) -> Iterator[tuple[str,
 def _gain(gain: Ratio) -> str:
     """A rung's speedup over its parent, in short."""
     return f"{numbers.ratio(gain.times)}*" if gain.is_noise else gain.text
-
-
-def _scatter(shown: Sequence[StageResult]) -> str:
-    """What the mark of rungs says that are as fast as their parents within noise; empty without any."""
-    stages = {stage.name: stage for stage in shown}
-    pairs = [(stages[stage.below], stage) for stage in shown if stage.below in stages]
-    alike = [stage for pair in pairs if (gain := ratio(*pair)) and gain.is_noise for stage in pair]
-    apart = [high / low - 1 for low, high in [host_times(stage).ends_us for stage in alike]]
-    told = f" {code('*')}: cannot be told from its parent, as processes of one rung differ by up to"
-    return f"{told} {max(apart):.0%}." if apart else ""
 
 
 def _marks(found: Iterable[str]) -> str:

@@ -51,8 +51,8 @@ REMARKS = {
     "expected to lose": "by a model of recorded runs",
 }
 REST = (
-    "`python run_ladder.py report FOLDER` writes `report.html` beside this file, without a GPU, with every column, "
-    "kernel, timeline and check, floors, code and machine. docs/glossary.md explains the terms."
+    "`python run_ladder.py report FOLDER` writes `report.html` beside this file, and needs no GPU. It shows every "
+    "column, kernel, timeline and check, the floors, code and machine. docs/glossary.md explains the terms."
 )
 READ_RUNGS = (
     "*Moved* names the parts of a step that changed most. A kernel counts by its main work: `bias, ReLU` includes one "

@@ -374,7 +374,7 @@ def alike_in_short(rungs: Sequence[StageFacts]) -> Iterator[Block]:
         number("us/step", lambda rung: rung.us),
         ColumnOf("Predicted", lambda rung: _outcome(rung)[0]),
         ColumnOf("Verdict", lambda rung: _outcome(rung)[1]),
-        ColumnOf("Where its time goes", lambda rung: rung.advice.in_short if rung.advice is not None else ""),
+        ColumnOf("Where its time goes", lambda rung: str(rung.advice or "").partition(". ")[0]),
     ])  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def test_a_persistent_step_is_told_beside_the_floor_that_the_roofline_shows() ->
     assert one.design
     told, least, step = next_step(run, one), f"{one.design.total_us:.3f}", f"{one.step_us:.2f}"
     share = f"({one.design.total_us / one.step_us:.0%})"
-    assert f"its design takes at least {least} us per step {share}, mostly exchanges between blocks." in told.bound
+    assert f"Its design takes at least {least} us per step {share}, mostly exchanges between blocks." in told.bound
     assert f"its design's floor is {least} of its {step} us {share}, mostly exchanges" in drawn(run).svg()
     assert told.next == "Shorten both its products and its exchanges, which overlap."  # as its author found
     assert "peak" not in told.bound  # of float32: it multiplies in float16

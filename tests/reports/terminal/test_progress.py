@@ -49,7 +49,7 @@ def test_a_file_gets_plain_single_lines() -> None:
     ladder(live)
     assert file.getvalue().splitlines() == [
         "downloading train-images (9.9 MB)",
-        "28 stages skipped: no CUDA device.",
+        "28 stages were skipped: no CUDA device.",
         "4 measurements: numpy and naive",
         "training in float64, to check against",
         "[1/4] numpy, round 1 of 2: 1,295 us/step",

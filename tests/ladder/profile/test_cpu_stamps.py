@@ -118,6 +118,7 @@ def test_epochs_that_last_long_are_profiled_once() -> None:
     both = Sample((8, 9), (0.9, 0.1))
     assert both.within(1.0, 0.4) == both
     assert both.within(1.0, 0.6) == Sample((8,), (1.0,))
+    assert Sample((8, 9), (0.1, 0.9)).within(1.0, 0.6) == Sample((9,), (1.0,))
 
 
 def test_the_excerpt_shows_steps_that_last_as_long_as_most() -> None:

@@ -18,6 +18,7 @@ from ladder.records.statistics import (
     GPU_SPREAD,
     HOST_SPREAD,
     PRIOR,
+    RESAMPLES,
     VERDICT_CONFIDENCE,
     median_interval,
     ratio_interval,
@@ -71,6 +72,15 @@ def test_an_interval_contains_its_value(count: int) -> None:
     known = median_interval(times)
     assert known.low <= known.value <= known.high
     assert known.value == pytest.approx(np.median(times), rel=0.01)
+
+
+@pytest.mark.parametrize("count", [BOOTSTRAP_PROCESSES, BOOTSTRAP_PROCESSES + 1])
+def test_many_processes_are_resampled_with_replacement(count: int) -> None:
+    times = np.exp(np.random.default_rng(count).normal(size=count))
+    drawn = np.random.default_rng(statistics.SEED).integers(0, count, (RESAMPLES, count), dtype=np.uint16)
+    medians = np.sort(np.exp(np.median(np.log(times)[drawn], axis=1)))
+    ends = medians[[int(0.025 * RESAMPLES) - 1, -int(0.025 * RESAMPLES)]]
+    assert median_interval(times) == pytest.approx((np.exp(np.median(np.log(times))), *ends))
 
 
 def test_few_processes_are_held_against_the_assumed_spread_and_against_their_own() -> None:

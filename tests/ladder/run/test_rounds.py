@@ -19,7 +19,7 @@ from ladder.records.statistics import median_interval
 from ladder.run import bounds, preflight
 from ladder.run.orders import Orders
 from ladder.run.stage_run import BUSY, StageRun
-from ladder.verify.gates import check, verify_timer
+from ladder.verify.gates import SPEED_CHECK, check, verify_timer
 from reports.facts.warnings import notices
 from stages.engine.stage import Stage
 from stages.registry import Entry, load_entry
@@ -234,6 +234,16 @@ def test_the_gpu_s_limits_come_after_the_first_rows_and_fail_those_below(
     assert [status for _, status, _ in watcher.finished] == ["passed"] * 3
     assert (numpy.status, rounds(numpy), rounds(other)) == ("failed", [0], [0, 1])
     assert watcher.notes == [f"numpy: {numpy.reason}"]
+
+
+@pytest.mark.parametrize("environment", [{}, {"gpu": {"name": "a GPU"}}])
+def test_a_time_that_no_cpu_can_have_fails_its_row(
+    environment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(monkeypatch, lambda name, *_: (1e-9 if name == "numpy" else 1.0, False))
+    numpy, other = script.prepare(tmp_path, NUMPY, OTHER, environment=environment).run(Watcher()).stages
+    assert (numpy.status, other.status) == ("failed", "passed")
+    assert f"{numpy.reason}".startswith(SPEED_CHECK)
 
 
 def test_rounds_are_added_until_the_last_interval_is_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,7 @@ def test_two_of_many_are_drawn_by_the_salt_and_the_round() -> None:
     }
     assert all(len({*networks}) == 4 and {0, 7} < {*networks} for networks in drawn.values())
     assert len({*drawn.values()}) > 4
+    assert set[int]().union(*drawn.values()) == {*range(8)}
     rates = small_problem(networks=6, learning_rates=(0.3, 0.1, 0.2, 0.9, 0.4, 0.5))
     assert {1, 3} < {*Jury(rates, small_dataset(), SALT, 0, timed=False).judged(0)}
     few = small_problem(networks=4)

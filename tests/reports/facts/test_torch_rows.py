@@ -55,6 +55,10 @@ def test_the_worst_check_is_the_one_nearest_to_its_limit() -> None:
     near, far = TorchCheck("near", 3e-6, LIMIT, LESS_EXACT), TorchCheck("far", 4e-4, 1e-2, 1.0)
     assert row_of("eager", with_rung(RUN, "eager", checks=[far, near])).worst == near
     assert worst_of([near, far, endless := TorchCheck("not finite", None, 1.0, 1.0)]) == endless
+    assert worst_of([TorchCheck("wrong", 9.0, 1.0, 1.0), endless]) == endless
+    equal, unequal = (TorchCheck("seeds", error, 0.0, 0.0) for error in (0.0, 1.0))
+    assert worst_of([equal, near]) == near
+    assert worst_of([TorchCheck("wrong", 9.0, 1.0, 1.0), unequal]) == unequal
 
 
 def test_the_check_that_decides_is_of_parameters_where_they_are_as_wrong() -> None:

@@ -236,6 +236,12 @@ def test_the_gpu_s_limits_come_after_the_first_rows_and_fail_those_below(
     assert watcher.notes == [f"numpy: {numpy.reason}"]
 
 
+def test_a_run_says_how_long_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, calm, seconds_each=2.0)
+    script.now_s = 50.0  # of the machine
+    assert script.prepare(tmp_path, NUMPY, OTHER).run(Watcher()).seconds == 4.0
+
+
 @pytest.mark.parametrize("environment", [{}, {"gpu": {"name": "a GPU"}}])
 def test_a_time_that_no_cpu_can_have_fails_its_row(
     environment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

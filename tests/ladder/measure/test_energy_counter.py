@@ -71,6 +71,14 @@ def test_joules_watts_and_idle_power_are_those_of_the_gpu(epoch_s: float, monkey
     assert gpu.waits <= LEAST_S / (A_RUN * epoch_s) + 3 * MOVES_S / near_s + 4
 
 
+def test_phases_follow_each_other_without_the_seconds_that_do_not_count() -> None:
+    times = iter([1.0, 4.0, 9.0])
+    laps = Laps(lambda: next(times))
+    laps.end("first")
+    laps.end("second", 2.0)
+    assert laps.seconds == {"first": 3.0, "second": 3.0}
+
+
 def test_a_counter_that_stands_still_is_no_counter() -> None:
     gpu = FakeGpu(0.01)
     with pytest.raises(CounterError, match="stands still"):

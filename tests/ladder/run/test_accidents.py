@@ -105,7 +105,10 @@ def test_a_stopped_process_is_disturbed(tmp_path: Path) -> None:
     (process,) = stopped.processes
     assert 0.5 < process.stopped_s < 10
     assert [reason for reason in process.disturbed if reason.startswith("a signal stopped the process for ")]
-    assert numpy.processes[0].stopped_s == 0
+    (process,) = numpy.processes
+    assert process.stopped_s == 0
+    for state, run_s in zip(process.host_states, [*process.warmups_s, *process.runs_s], strict=True):
+        assert state.over_s >= run_s
 
 
 def test_a_stage_that_hangs_costs_the_time_limit_once_and_says_how_long_it_may(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def own_model_block(reference: Path, page: Path) -> str:
     inexact = dict.fromkeys(
         code(name) for rows in by_name for name in SHOWN if name in rows and not rows[name].is_exact
     )
-    less = f"Less exact than `eager`: {numbers.listing(inexact)}." if inexact else "All are as exact as `eager`."
+    less = f"Less exact than `eager`: {numbers.listing(inexact)}." if inexact else "All pass the check against float64."
     there = "".join(text for line in lines for text in line[3:])
     marks = " ".join(f"{code(mark)}: {words}." for mark, words in MARKS.items() if mark in there)
     gains = [

@@ -201,7 +201,7 @@ def test_readme_names_recorded_times_and_every_recording_of_the_first_lead() -> 
     told = f"leads by {times:.2f}x ({VERDICT_CONFIDENCE:.1%} interval {known.low:.2f} to {known.high:.2f}), from two"
     assert f"{told} processes each, [assumed to scatter](docs/statistics.md#intervals) by {GPU_SPREAD:.0%} or" in text
     assert {len(named(stages(folder), name)["processes"]) for name in ("torch-graph", "persistent-cluster")} == {2}
-    assert f"Other recordings gave {min(again):.2f} to {max(again):.2f}." in text
+    assert f"Other recordings, on H100s and H200s, gave {min(again):.2f} to {max(again):.2f}." in text
     validated = stages(point_folder(newest("energy"), "no hidden layer, with validation"))
     times, _, _ = lead(named(validated, "persistent-cluster"), validated) or (0.0, "", False)
     assert f"With validation after every epoch, an H200 gave [{times:.2f}x](docs/studies.md)." in text

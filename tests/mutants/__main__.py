@@ -143,7 +143,8 @@ def main(each: int, *paths: str) -> None:
             made = [one for file in files for one in mutants(str(file.relative_to(clone)), file.read_bytes())]
             tried = random.Random(f"{SEED} {room}").sample(made, min(each, len(made)))
             survivors = [mutant for mutant in tried if not tests.catch(mutant)]
-            print(*(f"{one.file}:{one.line}: {one.change}" for one in survivors), sep="\n", flush=True)  # noqa: T201
+            for one in survivors:
+                print(f"{one.file}:{one.line}: {one.change}", flush=True)  # noqa: T201
             table.append(f"{room}: {len(made)} mutants, {len(tried)} tried, {len(tried) - len(survivors)} caught")
         print(*table, sep="\n")  # noqa: T201
 

@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ladder.records import statistics
+from ladder.records.foreign import ResultsError
 from ladder.records.run import _impossible_number, load
 from ladder.records.statistics import (
     BOOTSTRAP_PROCESSES,
@@ -121,6 +124,24 @@ def test_recorded_stages_scatter_no_further_than_is_assumed_of_them() -> None:
     for assumed, found in spreads.items():
         assert len(found) > 20
         assert assumed / 2 < math.sqrt(np.square(found).mean()) <= assumed
+
+
+@pytest.mark.parametrize(
+    ("runs_s", "slower", "said"),
+    [([], 1.0, "a process has no time"), ([0.0], 1.0, "a process has no time"), ([1.0], 2.0, "lies outside its range")],
+)
+def test_times_that_contradict_each_other_are_refused(
+    runs_s: list[float], slower: float, said: str, tmp_path: Path
+) -> None:
+    results = load(min(REFERENCE.glob("*/*/results.json.gz")))
+    stage = next(stage for stage in results.stages if stage.timing is not None)
+    assert stage.timing is not None
+    spread = stage.timing.epoch_s
+    timing = replace(stage.timing, epoch_s=replace(spread, median=spread.max * slower))
+    stage = replace(stage, timing=timing, processes=[replace(stage.processes[0], runs_s=runs_s)])
+    (tmp_path / "results.json").write_bytes(msgspec.json.encode(replace(results, stages=[stage])))
+    with pytest.raises(ResultsError, match=said):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["1e300", "1E300", "-2.5e-308", "1e+200", "1" * 101])

@@ -245,6 +245,16 @@ def test_a_run_says_how_long_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [stage.processes[0].took_s["start and end"] for stage in results.stages] == [1.5, 2.0]
 
 
+def test_an_epoch_takes_a_run_by_its_epochs_and_a_step_an_epoch_by_its_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(monkeypatch, lambda *_: (3.0, False))
+    (stage,) = script.prepare(tmp_path, NUMPY).run(Watcher()).stages
+    assert stage.timing is not None
+    assert (stage.timing.epochs, stage.timing.epoch_s.median) == (2, 1.5)
+    assert stage.timing.step_us == pytest.approx(1.5e6 / stage.timing.steps_per_epoch)
+
+
 @pytest.mark.parametrize("environment", [{}, {"gpu": {"name": "a GPU"}}])
 def test_a_time_that_no_cpu_can_have_fails_its_row(
     environment: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -315,6 +315,11 @@ def test_every_kernel_that_a_gpu_has_run_is_used(stages: dict[str, UsedCode]) ->
     ] == []
 
 
+def test_every_stage_uses_what_stands_between_two_readings_of_the_clock(stages: dict[str, UsedCode]) -> None:
+    timer = {"ladder/measure/timing.py", "ladder/measure/fetched.py", "common/cuda/clock.py"}
+    assert [name for name, code in stages.items() if not timer <= code.timer.keys()] == []
+
+
 def test_every_token_of_a_declaration_counts(stages: dict[str, UsedCode]) -> None:
     project, drawn = Project(Disk()), random.Random(SEED)
     declared = [

@@ -474,9 +474,9 @@ COMMANDS: dict[str, FrontDoor] = {
                 (*HIDDEN[:2], "widths of the hidden layers (none): 300,100 for 784-300-100-10"),
                 ("--classes", "N", "classes to tell apart (10)"), _with_default("--batch-size", "N", "rows per step"),
                 EPOCHS, ("--rows", "N", "rows per epoch (60000)"),
-                ("--optimizer", "NAME", "of torch.optim, in any case (sgd); with another than sgd the advice is for "
-                 "PyTorch alone"),
-                ("--dropout", "P", "share that is dropped, such as 0.1 (0); with it the advice is for PyTorch alone"),
+                ("--optimizer", "NAME", "of torch.optim, in any case (sgd); another than sgd compares eager mode "
+                 "with a CUDA graph alone; estimates stay those of plain SGD"),
+                ("--dropout", "P", "share that is dropped, such as 0.1 (0): the same comparison, without dropout"),
             ),
             "where": (
                 ("--gpu", "NAME", "such as H200 or \"RTX 4090\" (this machine's, else H200)"),

@@ -11,6 +11,7 @@ from msgspec import Meta
 
 from common.errors import UsageError
 from ladder.options.run_options import (
+    FINITE,
     Epochs,
     FilePath,
     Flag,
@@ -50,6 +51,7 @@ Format = Annotated[Literal["text", "markdown", "json", "csv"], Meta(description=
 GpuName = Annotated[Text, Meta(description="the name of a GPU, such as H200")]
 STEP_TIME = "a step's time from 20us to 10s, with its unit, such as 450us or 20ms"
 StepTime = Annotated[float, read_by(_read_us, STEP_TIME, ge=20, le=1e7)]
+LaunchTime = Annotated[float, Meta(gt=0, le=FINITE, description="a positive number, such as 2.5")]
 Share = Annotated[float, Meta(ge=0, lt=1, description="a number from 0 to below 1, such as 0.1")]
 OPTIMIZERS = (
     "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adafactor", "Adagrad", "Adadelta", "ASGD", "LBFGS", "Muon",
@@ -316,7 +318,7 @@ class Advise(Tabled, frozen=True, kw_only=True):
     options: RunOptions
     gpu: GpuName | None = None
     bandwidth: Rate | None = None
-    launch: Rate | None = None
+    launch: LaunchTime | None = None
     inputs: Size = 784
     classes: Size = 10
     rows: Size = 60_000

@@ -23,12 +23,12 @@ REFERENCES = {
 COMPILED = ("torch-graph", "torch-graph-amp")  # of PyTorch
 IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # a reference decides if it beats this one
 WORTH_TRYING = 1.3  # a gain that overlapping ranges may take away again
+DOUBTFUL = 5.0  # times beyond the range of eager mode, from which on a measured step needs an explanation
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
 FUSED = ("SGD", "Adam", "AdamW")  # optimizers of PyTorch that take `fused=True` on a GPU
 CAPTURABLE = ("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adadelta", "ASGD", "RMSprop", "Rprop")
-MOST_EXAMPLES = 3
 CHANGES = (
-    "Keep `x` and `y` on the device ({megabytes} MB): `x[rows]` is a batch. Augment there.",
+    "Keep `x`, `y` on the device ({megabytes} MB): `x[rows]` is a batch. Augment on the device.",
     "Call no `.item()` or `print(loss)` in the loop: add up `loss.detach()` instead.",
     "{optimizer}",
     "Record one step by `torch.cuda.graph(graph)`, and replay it for each batch: {path} shows how.",
@@ -94,10 +94,12 @@ def _took(outlook: Outlook, outlooks: Outlooks) -> str:
     return f"{numbers.duration(training_s(outlook, outlooks))} ({training_range(outlook, outlooks)})"
 
 
-def pays_from(eager: Outlook, outlook: Outlook, outlooks: Outlooks) -> int:
-    """The epochs from which on a faster stage makes up for the time that it takes to compile."""
-    saved_s = (expected_us(eager) - expected_us(outlook)) * outlooks.steps_per_epoch / 1e6
-    return max(1, math.ceil((outlook.prepare_s - eager.prepare_s) / saved_s))
+def pays_from(slow: Outlook, fast: Outlook, outlooks: Outlooks) -> tuple[int, int]:
+    """The epochs from which on a faster stage makes up for its compiling; then as the ranges have it at worst."""
+    expected = expected_us(slow) - expected_us(fast), fast.prepare_s - slow.prepare_s
+    worst = _range(slow)[0] - _range(fast)[1], fast.prepare_ends_s[1] - slow.prepare_ends_s[0]
+    likely, surely = (math.ceil(s * 1e6 / us / outlooks.steps_per_epoch) for us, s in (expected, worst))
+    return max(1, likely), max(1, surely)
 
 
 def _rounded_up(epochs: int) -> int:
@@ -187,7 +189,7 @@ def changes(outlooks: Outlooks) -> list[str]:
         return []
     name = outlooks.optimizer
     takes = [f"{one}=True" for one, names in (("fused", FUSED), ("capturable", CAPTURABLE)) if name in names]
-    use = f"Use `{name}(params, {', '.join(takes)})`."
+    use = f"Use `{name}(params, {', '.join(takes)})`{': optional once you have a graph' * (takes == ['fused=True'])}."
     if not takes:
         use = f"`{name}` takes neither `fused` nor `capturable`: `run_ladder.py torch` checks whether a graph is right."
     told = {
@@ -196,26 +198,6 @@ def changes(outlooks: Outlooks) -> list[str]:
         "path": f"{outlooks.own_model.path}/train_fast.py" if outlooks.own_model else "docs/your-model.md",
     }
     return [change.format(**told) for change in CHANGES]
-
-
-def examples(outlooks: Outlooks) -> str:
-    """What the changes gained in recorded models; empty where none are advised."""
-    models = outlooks.own_models[:MOST_EXAMPLES]
-    if not models or not changes(outlooks):
-        return ""
-    gained = [
-        (one.loop_us / one.resident_us, one.resident_us / one.fused_us, one.fused_us / one.graph_us, one.times)
-        for one in models
-    ]
-    data, fused, graph, training = (
-        f"{'-'.join(dict.fromkeys(map(numbers.rough, (min(times), max(times)))))}x"
-        for times in zip(*gained, strict=True)
-    )
-    names = numbers.listing(f"`{one.name}`" for one in models)
-    return (
-        f"In our examples {names} (docs/your-model.md, on a slow host) the first two gained {data} per step, "
-        f"`fused=True` {fused} and the graph {graph}: {training} in a whole training."
-    )
 
 
 def _saved_s(eager: Outlook, captured: Outlook, outlooks: Outlooks) -> tuple[float, float, float]:
@@ -246,67 +228,92 @@ def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     if eager is None:
         return
     epochs, took = numbers.count(outlooks.epochs, "epoch"), _took(eager, outlooks)
-    loader_s = [eager.prepare_s + eager.us * times * outlooks.steps / 1e6 for times in outlooks.dataloader]
-    loader = numbers.duration_range(*loader_s)
+    if outlooks.ignored:
+        yield f"Estimates are for plain SGD, without {numbers.listing(outlooks.ignored)}."
     if outlooks.own_eager:
         us = numbers.microseconds(expected_us(eager))
-        yield f"At {us} us per step, as measured, {epochs} take {took}, loading PyTorch included."
-    elif not _captures(stages, outlooks):
-        yield f"{epochs} should take {took} in eager PyTorch with data on the device, about {loader} with a DataLoader."
+        doubt = f"{_doubt(outlooks)} " * bool(_doubt(outlooks))
+        yield f"{doubt}At {us} us per step, as measured, {epochs} take {took}, loading PyTorch included."
+    else:
+        loaded = "-".join(map(numbers.rough, outlooks.dataloader))
+        yield (
+            f"{epochs} should take {took} in eager PyTorch with data on the device; a step takes {loaded} times as "
+            f"long with a DataLoader."
+        )
     if captured is None:
         return
     expected_s, least_s, most_s = _saved_s(eager, captured, outlooks)
     if _captures(stages, outlooks):
         is_short = expected_s < SHORT_S
-        often = f", or {numbers.rough_duration(100 * expected_s)} in 100 such trainings" * is_short
-        saved = numbers.duration_range(*(total_s - training_s(captured, outlooks) for total_s in loader_s))
-        of_loader = (
-            f" about {saved} of the {loader} that {epochs} take in eager PyTorch with a DataLoader. Of that, one CUDA "
-            f"graph per step alone should save"
-        )
+        shown_s = float(numbers.seconds(min(expected_s, SHORT_S)).removesuffix(" s"))
+        often = f", or {numbers.rough_duration(100 * shown_s)} in 100 such trainings" * is_short
         yield (
-            f"{'If you train often, m' if is_short else 'M'}ake the changes below: they should save"
-            f"{of_loader * (not outlooks.own_eager)} {numbers.duration(expected_s)} "
-            f"({numbers.duration_range(least_s, most_s)}){often}."
+            f"{'If you train often, m' if is_short else 'M'}ake the changes below: "
+            f"{'they' if outlooks.own_eager else 'one CUDA graph per step alone'} should save "
+            f"{numbers.duration(expected_s)} ({numbers.duration_range(least_s, most_s)}){often}."
         )
     elif _may_capture(stages, outlooks):
-        may = f"The graph may save {numbers.duration(expected_s)} more, or nothing: time it."
-        yield f"Make the first three changes below in any case. {may}"
+        should = f"The graph should save {_saved(stages, outlooks)}: time it."
+        yield f"Make the first three changes below in any case. {should}"
     else:
         yield "Stay in eager mode: one CUDA graph per step should save little, if anything."
 
 
+def _saved(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
+    """What a captured step should save, in the same words for every host: `3.9 s, perhaps nothing`."""
+    expected_s = _saved_s(stages["torch-eager"], stages[CAPTURED], outlooks)[0]
+    if expected_s <= 0:
+        return "nothing"
+    return f"{numbers.duration(expected_s)}{', perhaps nothing' * (not _captures(stages, outlooks))}"
+
+
+def _doubt(outlooks: Outlooks) -> str:
+    """That the user's own step is too far from the expected one to be believed; empty if it is not."""
+    eager = {outlook.name: outlook for outlook in outlooks.stages}.get("torch-eager")
+    if not outlooks.own_eager or eager is None:
+        return ""
+    us, estimate_us = expected_us(eager), float(f"{eager.us:.2g}")
+    own, estimate = f"Your {numbers.rough(us)} us is", f"our estimate of {numbers.rough(estimate_us)} us"
+    if us < eager.low_us / DOUBTFUL:
+        return f"{own} {numbers.rough(estimate_us / us)} times below {estimate}: was the GPU synchronised?"
+    if us > eager.high_us * DOUBTFUL:
+        return f"{own} {numbers.rough(us / estimate_us)} times {estimate}: look for the cause (data loading?) first."
+    return ""
+
+
 def _confidence(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
-    """How sure the verdict is, and that a faster host gains less: it sets the time of eager mode."""
+    """How sure the verdict is: the host sets the time of eager mode, so a gain counts that a faster one has as well."""
     eager, captured = stages.get("torch-eager"), stages.get(CAPTURED)
-    captures = captured is not None and _captures(stages, outlooks)
     if outlooks.own_eager:
-        told = "Confidence: high in a gain, as your step is measured. Start-up, common to both, cancels."
-        return told * captures
+        told = "high in a gain, as your step is measured. Start-up, common to both, cancels"
+        doubtful = "low, as your step and our estimate contradict each other"
+        is_told = captured is not None and (_doubt(outlooks) or _captures(stages, outlooks))
+        return f"Confidence: {doubtful if _doubt(outlooks) else told}." * bool(is_told)
     if eager is None:
         return ""
-    here = "here the recorded one" if eager.is_recorded else f"here {outlooks.launch_us:g} us per launch"
-    told = f"low, as the host sets eager mode's pace ({here}): on a faster one a graph saves less"
-    if captures and captured:
-        half = msgspec.structs.replace(eager, us=max(eager.us / 2, captured.us), measured_us=None)
-        less = numbers.duration(max(_saved_s(half, captured, outlooks)[0], 0.0))
-        told = f"high in a gain, low in its size: on a host twice as fast ({here}) the graph saves {less}"
+    here_us, half_us = f"{outlooks.launch_us:g}", numbers.rough(outlooks.launch_us / 2)
+    faster_host = f"Where a launch takes {half_us} us instead of {here_us}"
+    if eager.is_recorded:
+        faster_host = "On a host twice as fast as the recorded one"
+    told = "low, as the host sets eager mode's pace: on a slower one a graph saves more"
+    if _may_capture(stages, outlooks):
+        us, low_us, high_us = eager.us / 2, eager.low_us / 2, eager.high_us / 2
+        half = msgspec.structs.replace(eager, us=us, low_us=low_us, high_us=high_us, measured_us=None)
+        faster = {**stages, "torch-eager": half}
+        is_probable = _may_capture(faster, outlooks)
+        level = "high" if _captures(faster, outlooks) else "medium" if is_probable else "low"
+        told = f"{level}. {faster_host}, the graph should save {_saved(faster, outlooks)}"
     return f"Confidence: {told}. Time your step: `--measured-eager 2ms`."
 
 
 def _of_rows(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
-    """What the rows are, what the user's own step tells beside them, and which compile in vain."""
+    """What the rows are, what the user's own step tells beside them."""
     yield "; ".join(f"`{name}`: {REFERENCES[name]}" for name in stages if name in REFERENCES and name not in IN_FLOAT32)
     if outlooks.ignored:
-        more = f"; the range of `{CAPTURED}` allows for more" * (outlooks.optimizer in FUSED)
-        yield f"Both are for plain SGD, without {numbers.listing(outlooks.ignored)}{more}"
+        yield f"The range of `{CAPTURED}` allows for more" * (outlooks.optimizer in FUSED)
         yield "JAX and our own CUDA kernels train by plain SGD here, and are left out"
     if eager := stages.get("torch-eager"):
-        yield _of_own_step(eager, outlooks) * outlooks.own_eager
-        least_s, compiled = whole(eager, outlooks).us, [stages[name] for name in COMPILED if name in stages]
-        in_vain = [f"`{one.name}`" for one in compiled if whole(one, outlooks).us > least_s]
-        epochs, names = numbers.count(outlooks.epochs, "epoch"), numbers.listing(in_vain or [""])
-        yield f"For {epochs}, compiling {names} costs more than it saves" * bool(in_vain)
+        yield _of_own_step(eager, outlooks) * (outlooks.own_eager and not _doubt(outlooks))
 
 
 def _of_own_step(eager: Outlook, outlooks: Outlooks) -> str:
@@ -329,18 +336,25 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
     if "torch-eager" not in stages:
         return
     totals = {name: whole(stages[name], outlooks) for name in REFERENCES if name in stages}
-    base = totals[CAPTURED if _captures(stages, outlooks) else "torch-eager"]
+    base = totals[CAPTURED if _may_capture(stages, outlooks) else "torch-eager"]
     beaten, use = ("the changes below", "Better, use") if base.name == CAPTURED else ("eager PyTorch", "Use")
     others = [total for name, total in totals.items() if name not in (CAPTURED, "torch-eager")]
     if not others:
         return
     if not (sure := [total for total in others if gain(base, total).is_sure]):
         quickest = min(others, key=expected_us)
-        may = f", or time `{quickest.name}`, which may take {_took(stages[quickest.name], outlooks)} in all"
-        stay = f"Stay with PyTorch{may * (gain(base, quickest).times > WORTH_TRYING)}"
-        later = _later(stages[base.name], [stages[other.name] for other in others], outlooks)
-        epochs, then = numbers.count(outlooks.epochs, "epoch"), f" F{later[1:]}" * bool(later)
-        yield f"{stay}: for {epochs} no other library is certain to beat {beaten}.{then}"
+        epochs = numbers.count(outlooks.epochs, "epoch")
+        later = _later(stages[base.name], [stages[one.name] for one in others], outlooks)
+        if expected_us(quickest) < expected_us(base):
+            took, than = (_took(stages[one.name], outlooks) for one in (quickest, base))
+            ours = "PyTorch" if quickest.name.startswith("jax") else f"`{base.name}`"
+            is_close = gain(base, quickest).times < WORTH_TRYING
+            stay = "too close to call. Stay" if is_close else "the ranges overlap. Time it, or stay"
+            instead = f"{took} against {than} for `{base.name}`: {stay} with {ours}"
+            told = f"For {epochs} {_named(quickest)} should take {instead}"
+        else:
+            told = f"Stay with PyTorch: for {epochs} no other library clearly beats {beaten}"
+        yield f"{told}.{f' {later}' * bool(later)}"
         return
     fastest = min(sure, key=expected_us)
     ties = [total for total in others if not gain(total, fastest).is_sure]
@@ -361,15 +375,18 @@ def _named(outlook: Outlook) -> str:
 
 
 def _later(best: Outlook, others: list[Outlook], outlooks: Outlooks) -> str:
-    """From how many more epochs on which of these takes least, where that is sure per step; empty if none does."""
+    """From how many more epochs on which of these takes less, perhaps and surely, where a step surely does."""
     told = list[str]()
     while faster := [
-        (pays_from(best, other, outlooks), other.us, other) for other in others if gain(best, other).is_sure
+        (*pays_from(best, other, outlooks), other.us, other) for other in others if gain(best, other).is_sure
     ]:
-        least, _, best = min(faster, key=lambda one: one[:2])
+        least, surely, _, best = min(faster, key=lambda one: (one[0], one[2]))
+        epochs, sure = numbers.count(_rounded_up(least), "epoch"), _rounded_up(surely)
         if least > outlooks.epochs:
-            told.append(f"from about {numbers.count(_rounded_up(least), 'epoch')} on {_named(best)}")
-    return f"{', and '.join(told)} should take less, compilation included." * bool(told)
+            told.append(f"{_named(best)} may take less from about {epochs} on, and surely from about {sure:,}.")
+        elif surely > outlooks.epochs:
+            told.append(f"{_named(best)} surely takes less from about {numbers.count(sure, 'epoch')} on.")
+    return " ".join(told)
 
 
 def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -392,7 +409,8 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         fastest = min(rungs, key=lambda outlook: training_s(outlook, outlooks))
         rival = min((stages[name] for name in REFERENCES if name in stages), key=lambda one: training_s(one, outlooks))
         gained = gain(whole(rival, outlooks), whole(fastest, outlooks))
-        compared = f"should be {gained.text} as fast as" if gained.is_sure else "may take no less than"
+        otherwise = "may take no less than" if gained.times > 1 else "should be no faster than"
+        compared = f"should be {gained.text} as fast as" if gained.is_sure else otherwise
         yield f"In all, `{fastest.name}` {compared} `{rival.name}`."
 
 
@@ -400,7 +418,9 @@ def notes(outlooks: Outlooks) -> list[str]:
     """What an estimate is, how a captured step's time is estimated, and what is recorded nearby."""
     said, by_model = list[str](), [one for one in deciding(outlooks) if not one.is_recorded and one.measured_us is None]
     if by_model:
-        said.append("~ marks estimates; nine in ten should lie in their range.")
+        said.append("~ marks estimates.")
+    if outlooks.gpu != outlooks.recorded_gpu:
+        said.append(f"Start-up was timed beside an {outlooks.recorded_gpu}.")
     if CAPTURED in {one.name for one in by_model} and outlooks.layer_us is not None:
         more = f"{outlooks.layer_us:.0f} us per layer, from one recording (`{PLAIN}`)"
         said.append(f"`{CAPTURED}` takes what `torch-graph` does and {more}; two others check it.")

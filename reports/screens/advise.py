@@ -12,7 +12,6 @@ from reports.facts.advice import (
     advice_facts,
     changes,
     deciding,
-    examples,
     expected_us,
     notes,
     reasons,
@@ -34,7 +33,7 @@ def advise_screen(outlooks: Outlooks) -> Screen:
     """The verdict, what to do, the outlook of the stages that decide, and how sure it is."""
     told, listed = Sentences(verdict(outlooks), "strong"), Sentences(changes(outlooks), is_list=True)
     blocks: list[Block] = [
-        Group([told, listed, *_ways(outlooks.own_model, examples(outlooks))]),
+        Group([told, listed, *_ways(outlooks.own_model)]),
         _table(_rows(outlooks), outlooks),
         Sentences([" ".join(reasons(outlooks)), " ".join(notes(outlooks))]),
     ]
@@ -44,10 +43,10 @@ def advise_screen(outlooks: Outlooks) -> Screen:
     return Screen(title, "", blocks, advice_facts(outlooks), "stages", warnings)
 
 
-def _ways(model: OwnModelRun | None, gained: str) -> Iterator[Block]:
-    """What the changes gained elsewhere, and how to have them made."""
-    yield Sentences([*filter(None, [gained]), *[WRITE] * bool(model)])
+def _ways(model: OwnModelRun | None) -> Iterator[Block]:
+    """How to have the changes made."""
     if model:
+        yield Sentences([WRITE])
         yield Code("", [way.format(model.name) for way in WAYS], "sh")
 
 

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from ladder.records.expectation import CAPTURED, NearRun, Outlook, Outlooks, OwnModelRun
 from ladder.records.run import Precision
-from reports.facts.advice import REFERENCES, changes, deciding, examples, notes, reasons, training_s, verdict
+from reports.facts.advice import REFERENCES, changes, deciding, notes, reasons, training_s, verdict
 
 ORDER = ("torch-eager", "torch-graph", "jax-scan")
 
@@ -151,7 +151,6 @@ def _said(found: Outlooks) -> list[str]:
         decide,
         *verdict(found),
         *changes(found)[2:3],
-        *filter(None, [examples(found)]),
         *reasons(found),
         *notes(found),
     ]

@@ -291,8 +291,7 @@ def _confidence(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
         return f"Confidence: {doubtful if _doubt(outlooks) else told}." * bool(is_told)
     if eager is None:
         return ""
-    here_us, half_us = f"{outlooks.launch_us:g}", numbers.rough(outlooks.launch_us / 2)
-    faster_host = f"Where a launch takes {half_us} us instead of {here_us}"
+    faster_host = f"Where a launch takes {numbers.rough(outlooks.launch_us / 2)} us instead of {outlooks.launch_us:g}"
     if eager.is_recorded:
         faster_host = "On a host twice as fast as the recorded one"
     told = "low, as the host sets eager mode's pace: on a slower one a graph saves more"
@@ -300,8 +299,7 @@ def _confidence(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
         us, low_us, high_us = eager.us / 2, eager.low_us / 2, eager.high_us / 2
         half = msgspec.structs.replace(eager, us=us, low_us=low_us, high_us=high_us, measured_us=None)
         faster = {**stages, "torch-eager": half}
-        is_probable = _may_capture(faster, outlooks)
-        level = "high" if _captures(faster, outlooks) else "medium" if is_probable else "low"
+        level = "high" if _captures(faster, outlooks) else "medium" if _may_capture(faster, outlooks) else "low"
         told = f"{level}. {faster_host}, the graph should save {_saved(faster, outlooks)}"
     return f"Confidence: {told}. Time your step: `--measured-eager 2ms`."
 

@@ -263,7 +263,7 @@ def _saved(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
     """What a captured step should save, in the same words for every host: `3.9 s, perhaps nothing`."""
     expected_s = _saved_s(stages["torch-eager"], stages[CAPTURED], outlooks)[0]
     if expected_s <= 0:
-        return "nothing"
+        return "little, if anything"
     return f"{numbers.duration(expected_s)}{', perhaps nothing' * (not _captures(stages, outlooks))}"
 
 

@@ -26,6 +26,8 @@ LARGEST_CLUSTER = 16  # blocks; the most on any GPU
 NEAR_MEMORY = 0.5  # share of the memory's rate; a faster kernel cannot gain much but by moving less
 NEAR_ARITHMETIC = 0.5  # share of the kernels' time that the products take at the GPU's own rate
 MANY_BYTES = 0.25  # share of a step in which memory reads and writes all weights once
+EXPLAINING = 0.5  # share of a step; a lower floor of its design does not tell what bounds it
+EXCHANGES = "exchanges between blocks"
 MANY_KERNELS = 0.2  # share of the kernels' time that empty ones would take
 LIBRARY = re.compile(r"cutlass_|sm\d+_|nvjet|ampere_|volta_|sgemm|gemvN|gemv2|gemmSN|splitK|cudnn")
 
@@ -122,12 +124,16 @@ def _persistent(case: Case, kernel: KernelUse) -> Advice:
             "and registers, so each step reads them again."
         )
         return Advice(told, "Stream them through a kernel for each product.")
+    bound_by = EXCHANGES
     if design := case.one.design:
-        share = numbers.rough_share(design.total_us / case.one.step_us)
-        least = f"{numbers.microseconds(design.total_us)} us per step ({share})"
-        told += f". Its design takes at least {least}, mostly {largest_part(design)}"
+        share, bound_by = design.total_us / case.one.step_us, largest_part(design)
+        least = f"{numbers.microseconds(design.total_us)} us per step ({numbers.rough_share(share)})"
+        told += f". The floor of its design is {least}, mostly {bound_by}"
+        told += "; the rest is not attributed" * (share < EXPLAINING)
     if problem.hidden and case.one.stage.precision == "float32":
         return Advice(f"{told}.", "Multiply and exchange 16-bit numbers: fewer instructions, and half the bytes.")
+    if bound_by != EXCHANGES:
+        return Advice(f"{told}.", "")
     if beside:
         return Advice(f"{told}.", "Shorten both its products and its exchanges, which overlap.")
     return Advice(f"{told}.", "Exchange less between blocks: fewer times per step, or fewer bytes.")
@@ -137,7 +143,7 @@ def largest_part(design: DesignFloor) -> str:
     """What takes longest in the floor of a design."""
     parts = {
         "launches": design.launching_us, "kernels": design.kernels_us,
-        "exchanges between blocks": design.exchanging_us, "waits": design.waiting_us,
+        EXCHANGES: design.exchanging_us, "waits": design.waiting_us,
     }  # fmt: skip
     return max(parts, key=parts.__getitem__)
 

@@ -22,9 +22,11 @@ HEADINGS: dict[Regime, str] = {
 LAUNCHED_BY_THE_EPOCH = {"torch-graph", "torch-graph-amp", "torch-stacked", "jax-scan", "jax-scan-bf16", "jax-vmap"}
 """References of which older records and studies have no profile."""
 WITHOUT_HIDDEN = {  # what to say where a network has no hidden layer
+    re.compile("others may multiply ahead"): "others multiply ahead",
     re.compile(r"(,| and)( apply)? ReLU(, or its gradient,)?"): "",
     re.compile("the backward pass of the layers below it$"): "its bias's, since no layer is below it",
 }
+WITH_HIDDEN = {re.compile("; others may multiply ahead"): ""}
 BUSY = 0.9  # share of a step: the host then moves little of its time
 
 
@@ -67,6 +69,6 @@ def change_in_full(stage: StageResult, problem: ProblemRecord) -> str:
 
 def in_network(words: str, problem: ProblemRecord) -> str:
     """Words on a rung or a kernel, of this problem's network, which may have no hidden layer."""
-    for pattern, instead in ({} if problem.hidden else WITHOUT_HIDDEN).items():
+    for pattern, instead in (WITH_HIDDEN if problem.hidden else WITHOUT_HIDDEN).items():
         words = pattern.sub(instead, words)
     return words

@@ -188,7 +188,7 @@ def _measured(prediction: Prediction, own_us: float, base_us: float) -> tuple[fl
         return less_us if prediction.is_less else -less_us, words
     nearest = min(max(own_us, prediction.low), prediction.high)
     apart = own_us / nearest - 1
-    return own_us, f"{numbers.rough_share(abs(apart))} {'slower' if apart > 0 else 'faster'} than predicted"
+    return own_us, f"{numbers.share(abs(apart))} {'slower' if apart > 0 else 'faster'} than predicted"
 
 
 def judged(results: Results) -> list[tuple[StageResult, Judgement]]:

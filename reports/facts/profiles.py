@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
 
 from ladder.records.profile import KernelUse, Profile, Tool
@@ -13,6 +13,7 @@ from reports.facts.grouped import grouped
 
 TOOLS: dict[Tool, str] = {"nsys": "nsys", "cupti": "CUPTI", "stamps": "time stamps"}
 OVERLAP = 0.05  # share of the time in which any kernel runs; less overlap is not reported
+FAR = 0.5  # share by which a tool stretches a step; beyond, the parts may be stretched unequally
 BUSY_DISAGREEMENT = 0.05  # share of the longer busy time a step; tools that differ more disagree
 ELLIPSIS = "…"
 PICTURE = "timeline-"  # prefix of the file names of single stages' timelines
@@ -59,11 +60,12 @@ def seen_by(profile: Profile) -> str:
     return f"{TOOLS[profile.tool]}{where}, under which a step takes {longer}"
 
 
-def stretched(profiles: Sequence[Profile]) -> str:
-    """How far the tools of these profiles, at least one, stretched steps."""
-    tools = numbers.listing(dict.fromkeys(TOOLS[profile.tool] for profile in profiles))
-    longer = numbers.rough_share(max(profile.slowdown for profile in profiles))
-    return f"Shares of a step come from {tools}, under which steps took up to {longer} longer; they are scaled back."
+def stretched(profiles: Mapping[str, Profile]) -> str:
+    """How far the tools of these profiles by stage, at least one, stretched steps, and whose they stretched most."""
+    tools = numbers.listing(dict.fromkeys(TOOLS[profile.tool] for profile in profiles.values()))
+    name, most = max(profiles.items(), key=lambda one: one[1].slowdown)
+    longer = f"{numbers.rough_share(most.slowdown)} longer, the most{'; its split is a guide' * (most.slowdown > FAR)}"
+    return f"Shares of a step come from {tools}, scaled back. Profiled, a step of `{name}` took {longer}."
 
 
 def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:

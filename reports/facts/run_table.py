@@ -25,6 +25,7 @@ MARK = {
     SOME_DISTURBED: f"a disturbed process took over {numbers.share(NOISE)} longer or shorter than the others",
     ALL_DISTURBED: "all processes were disturbed",
 }
+UNMARKED = f"Unmarked: undisturbed, or each disturbed process within {numbers.share(NOISE)} of the others."
 MARKS = f"{'; '.join(f'{mark}: {words}' for mark, words in MARK.items())}."
 
 LACKING = "*"  # behind `passed`

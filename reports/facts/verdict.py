@@ -10,11 +10,11 @@ from ladder.records.run import Results, StageResult
 from ladder.records.statistics import VERDICT_CONFIDENCE
 from ladder.records.study import Point
 from reports.facts import numbers
-from reports.facts.baselines import Lead, fastest, overall_winner, ratio
+from reports.facts.baselines import fastest, overall_winner, ratio, references
 from reports.facts.energy import saving
 from reports.facts.predictions import judged
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import disturbed_in_words, lacks_a_check, table_order
+from reports.facts.run_table import disturbed_mark, lacks_a_check, table_order
 from reports.facts.stage_facts import StageFacts
 from reports.facts.study_points import PointLead, StudyResults, is_disturbed, overall_winners, point_text
 from reports.facts.times import median_us, step_times_us, step_us
@@ -38,20 +38,22 @@ def _fastest(results: Results) -> Iterator[str]:
     if not rungs:
         yield f"No rung was timed; `{best.name}`, the fastest reference, takes {step} per step."
         return
-    beside = list(filter(None, (_of_first(rungs[0], best), _of_reference(overall_winner(results)))))
+    reference = overall_winner(results)
+    beside = list(filter(None, (_of_first(rungs[0], best), _of_reference(results))))
     told = f": {numbers.listing(beside)}" if beside else ""
     aside = "" if best.precision == "float32" else f" in {numbers.precision(best.precision)}"
-    reference = overall_winner(results)
-    compared = {row.name: row for row in (best, rungs[0], *([reference.reference] if reference is not None else []))}
+    compared = {row.name: row for row in (best, rungs[0], *([reference.reference] if reference else []))}
+    counts = sorted({len(step_times_us(row)) for row in compared.values()})
+    processes = f"{f'{counts[0]} to ' * (len(counts) > 1)}{counts[-1]} process{'es' * (counts[-1] > 1)}"
     yield (
         f"The fastest rung, `{best.name}`, trains a step in {step}{aside}{told}{_disturbed(compared)}."
-        f"{_interval(reference)}"
+        f"{f' Brackets hold {VERDICT_CONFIDENCE:.1%} intervals, from {processes} each.' if 'x (' in told else ''}"
     )
 
 
 def _disturbed(compared: Mapping[str, StageResult]) -> str:
     """The end of a sentence on times that other work disturbed; empty without any."""
-    names = [name for name, stage in compared.items() if disturbed_in_words(stage)]
+    names = [name for name, stage in compared.items() if disturbed_mark(stage)]
     named = numbers.listing(f"`{name}`" for name in names) if names else ""
     times = "these times" if len(names) == len(compared) else f"the time of {named}"
     return f"; other work disturbed {times}" if names else ""
@@ -62,26 +64,21 @@ def _of_first(first: StageResult, best: StageResult) -> str:
     if first is best or factor is None:
         return ""
     aside = "" if first.precision == best.precision else f" in {numbers.precision(first.precision)}"
-    return f"{factor.as_fast_as(f'`{first.name}`', spread=False)}{aside}"
+    return f"{factor.as_fast_as(f'`{first.name}`')}{aside}"
 
 
-def _of_reference(lead: Lead | None) -> str:
+def _of_reference(results: Results) -> str:
+    lead = overall_winner(results)
     if lead is None:
         return ""
     clock = " by GPU time" if lead.on_gpu_time else ""
-    told = lead.ratio.as_fast_as(f"`{lead.reference.name}`", spread=False)
-    return f"{told}{clock}, the fastest reference {AS_EXACT}"
-
-
-def _interval(lead: Lead | None) -> str:
-    """A sentence on the interval of a lead beyond noise, and on the processes that it is of; else empty."""
-    if lead is None or lead.ratio.is_noise:
-        return ""
-    own, other = (len(step_times_us(stage)) for stage in (lead.stage, lead.reference))
-    processes = f"{own} process{'es' * (own > 1)} each" if own == other else f"{own} and {other} processes"
-    interval = numbers.ratio_ends(*lead.ratio.interval, lead.ratio.times)
-    lead_over = f"{VERDICT_CONFIDENCE:.1%} interval of the lead over `{lead.reference.name}`"
-    return f" The {lead_over} is {interval}, from {processes}."
+    told = lead.ratio.as_fast_as(f"`{lead.reference.name}`")
+    own = lead.stage
+    rough = fastest(one for one in references(results) if (one.device, one.takes_gpus) == (own.device, own.takes_gpus))
+    aside, us = "", median_us(rough) if rough is not None else None
+    if rough is not None and us is not None and us < lead.reference_us:
+        aside = f" (`{rough.name}`, in {numbers.precision(rough.precision)}, takes {numbers.microseconds(us)} us)"
+    return f"{told}{clock}, the fastest reference {AS_EXACT}{aside}"
 
 
 def gains(results: Results) -> list[Gain]:
@@ -121,7 +118,7 @@ def _trust(results: Results) -> Iterator[str]:
     kinds = {"rung": len(passed) - references, "reference": references}
     parts = []
     if named := [numbers.count(many, kind) for kind, many in kinds.items() if many]:
-        parts.append(f"{numbers.listing(named)} passed {_every_check(passed, ', which the notices name')}")
+        parts.append(f"{numbers.listing(named)} passed {_every_check(passed)}")
     for status in ("failed", "crashed"):
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")
@@ -130,30 +127,23 @@ def _trust(results: Results) -> Iterator[str]:
         were = "was" if 1 in (hits, len(known)) else "were"
         open_ = f" ({undecided} undecided)" * bool(undecided)
         parts.append(f"{hits} of {numbers.count(len(known), 'prediction')} {were} hit{open_}")
-    timed = [stage for stage in results.stages if step_us(stage) is not None]
     text = numbers.listing(parts) if parts else ""
     told = [f"{text[0].upper()}{text[1:]}"] if parts else []
-    disturbed = {f"`{stage.name}`": sum(bool(process.disturbed) for process in stage.processes) for stage in timed}
-    if who := [name for name, processes in disturbed.items() if processes]:
-        of = numbers.listing(who) if len(who) <= NAMED else f"{len(who)} of the {len(timed)} timed stages"
-        many = sum(disturbed.values())
-        told.append(
-            f"{many} {'process' if many == 1 else 'processes'} of {of} {'was' if many == 1 else 'were'} disturbed"
-        )
+    timed = (stage for stage in results.stages if step_us(stage) is not None)
+    if many := sum(bool(process.disturbed) for stage in timed for process in stage.processes):
+        told.append(f"{many} {'process was' if many == 1 else 'processes were'} disturbed")
     if skipped := sum(stage.status == "skipped" for stage in results.stages):
         were = "was" if skipped == 1 else "were"
-        told.append(f"{skipped} of this run's {len(results.stages)} stages {were} skipped; the notices say why")
+        told.append(f"{skipped} of {len(results.stages)} stages {were} skipped")
+    notices = " (see the notices)" * (len(told) > bool(parts) or any(map(lacks_a_check, passed)))
     if told:
-        yield f"{'. '.join(told)}."
+        yield f"{'; '.join(told)}{notices}."
 
 
-def _every_check(stages: Sequence[StageResult], named: str = "") -> str:
-    """What stages passed: `every check`, or how many of them all but a few, which are named somewhere."""
+def _every_check(stages: Sequence[StageResult]) -> str:
+    """What stages passed: `every check`, or how many of them all but a few."""
     lacking = sum(map(lacks_a_check, stages))
-    if lacking in (0, len(stages)):
-        return f"all but some checks{named}" if lacking else "every check"
-    lack = "lacks" if lacking == 1 else "lack"
-    return f"({len(stages) - lacking} of them every check, while {lacking} {lack} one or more{named})"
+    return f"({lacking} without a check or more)" if lacking else "every check"
 
 
 def study_sentences(results: StudyResults) -> list[str]:

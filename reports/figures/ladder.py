@@ -248,7 +248,7 @@ def _notes(results: Results, shown: Sequence[StageFacts], rows: Sequence[Row], l
     if rungs and more and not layout.is_page:
         yield (
             "Rungs: the fastest, then those that differ most from their parents, with all parents. "
-            f"{numbers.count(more, 'more rung')} in the report."
+            f"The report's table has {more} more."
         )
     if not layout.is_page and any(one.disturbed for one in shown):
         yield MARKS

@@ -28,7 +28,7 @@ from reports.figures.chart import (
 )  # fmt: skip
 from reports.figures.style import PIXELS, Colour, subject
 
-SHOWN = 0.02  # share of the longest step: about what a bar shows; smaller changes are added up
+SHOWN = 0.01  # share of the longest step: about what a bar shows; smaller changes are added up
 SMALLER = "smaller changes"
 KEYS = (Key("a rung's whole step", "step"), Key("time saved", "saved"), Key("time added", "added", shape="frame"))
 AXIS = "microseconds per step"

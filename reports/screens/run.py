@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from ladder.records.run import Results, StageResult, Status
 from reports.facts import numbers
 from reports.facts.energy import how_to_read_energy, why_none
 from reports.facts.grouped import grouped
+from reports.facts.launch_regimes import in_network
 from reports.facts.predictions import HOW_TO_READ, judged
 from reports.facts.profiles import stretched
 from reports.facts.provenance import gpu_name, provenance
@@ -18,6 +20,7 @@ from reports.facts.run_table import (
     LACKING,
     MARK,
     STAGES,
+    UNMARKED,
     disturbed_mark,
     heading,
     how_references_run,
@@ -64,6 +67,8 @@ AHEAD, AHEAD_IN_WORDS = (  # a kernel that works before its step, as no referenc
     "and anew in every timed epoch. A step's first product then takes the weights before the last update, and a "
     "correction by its gradient. That needs batches in a fixed order, which all stages have; no reference uses it.",
 )
+# A design's arithmetic. Images are exact in one part: with them, there is a product for each part of the other factor.
+SPLIT = re.compile(r"\d+ x (\w+) \((\d+) with images\)(?: on \d+ SMs)?")
 NO_FIGURES: Mapping[str, Callable[[], Canvas]] = MappingProxyType({})
 MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
 
@@ -117,22 +122,24 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
     """The front page of a run for a code host or an editor, and a short screen a rung; `drawn` has its figures."""
     shown = [row for row in all_stage_facts(results) if row.stage.status != "skipped"]
     rungs = [row for row in shown if not row.is_reference]
-    profiles = [rung.profiled.profile for rung in rungs if rung.profiled]
+    profiles = {rung.name: rung.profiled.profile for rung in rungs if rung.profiled}
     pictures = [Figure(file, figure.title, _drawn(drawn[file])) for file, figure in OF_RUN.items() if file in drawn]
     first = [picture for picture in pictures if picture.file == LADDER]
     others = [picture for picture in pictures if picture.file != LADDER]
-    told = notices(results)
+    told, problem = notices(results), results.problem
     quiet = [notice.text for notice in told if not notice.loud]
     marks = {disturbed_mark(row.stage) for row in shown if row.us}
     how = (
-        f"{STAGES} {tree(results)}".rstrip(),
+        " ".join(filter(None, (STAGES, _several(rungs), tree(results)))),
         _few_words(shown),
         speedups(results) if any(row.versus_parent for row in rungs) else "",
         networks_in_words(results),
         yardsticks(results),
         how_references_run(results),
-        _ahead(rungs),
+        f"In {ahead} {AHEAD_IN_WORDS}" if (ahead := _ahead(rungs)) else "",
+        _split(rungs),
         *(f"{mark}: {words}." for mark, words in MARK.items() if mark in marks),
+        UNMARKED if {*marks} - {""} else "",
         _lacking(results),
         HOW_TO_READ if judged(results) else "",
     )
@@ -147,21 +154,42 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
         *([Folded("Noise and notices", [Sentences(quiet, is_list=True)])] if quiet else []),
         Sentences([REST]),
         *([Heading("Rungs")] if rungs else []),
-        Sentences([f"{READ_RUNGS} {stretched(profiles)}"] if any(map(moved, rungs)) else []),
+        Sentences([f"{in_network(READ_RUNGS, problem)} {stretched(profiles)}"] if any(map(moved, rungs)) else []),
         *(block for rung in rungs if not rung.is_as_its_parent for block in rung_in_short(rung)),
         *alike_in_short([rung for rung in rungs if rung.is_as_its_parent]),
         *([Heading("More pictures")] if others else []),
         *others,
     ]
-    title = f"{named(results.problem)}, batch {results.problem.batch_size}, on {gpu_name(results) or 'a CPU'}"
+    title = f"{named(problem)}, batch {problem.batch_size}, on {gpu_name(results) or 'a CPU'}"
     return Screen(title, "", blocks, results, "stages", [loud_notices([results])])
 
 
+def _several(rungs: Sequence[StageFacts]) -> str:
+    """A sentence on the rungs whose launch does the work of parts that their parents still have; empty without any."""
+    of = {rung.name: {part.name for part in rung.stage.recipe if part.replaced} for rung in rungs}
+    changed = [rung for rung in rungs if rung.versus_parent and of[rung.name] > of.get(rung.stage.below or "", set())]
+    if not changed:
+        return ""
+    parts = sorted(set[str]().union(*(of[rung.name] for rung in changed)))
+    names, also = numbers.listing(f"`{rung.name}`" for rung in changed), _ahead(changed)
+    told = f"In {names} several change at once ({', '.join(parts)}{f'; work ahead in {also}' if also else ''})"
+    return f"{told}: a speedup there is of all of them together."
+
+
+def _split(rungs: Sequence[StageFacts]) -> str:
+    """A sentence on the float32 rungs that multiply on tensor cores, and in how many parts a factor is; else empty."""
+    designs = [(rung.name, rung.stage.bounds.design) for rung in rungs if rung.us and rung.stage.bounds]
+    found = [(SPLIT.fullmatch(design.arithmetic), name) for name, design in designs if design]
+    sums = grouped((f"of {match[2]} {match[1]}", f"`{name}`") for match, name in found if match)
+    each = "; ".join(f"{of} in {numbers.listing(names)}" for of, names in sums.items())
+    return f"Some float32 rungs multiply on tensor cores; a factor, but for images, is a sum: {each}." if sums else ""
+
+
 def _ahead(rungs: Sequence[StageFacts]) -> str:
-    """A sentence on the rungs in which a profile saw a kernel that works ahead; empty without any."""
+    """The names of the rungs in which a profile saw a kernel that works ahead; empty without any."""
     known = [(rung.name, rung.profiled.profile.kernels) for rung in rungs if rung.profiled]
     names = [f"`{name}`" for name, kernels in known if AHEAD in [kernel.name for kernel in kernels]]
-    return f"In {numbers.listing(names)} {AHEAD_IN_WORDS}" if names else ""
+    return numbers.listing(names) if names else ""
 
 
 def _drawn(draw: Callable[[], Canvas]) -> Callable[[ChartLayout], Canvas]:

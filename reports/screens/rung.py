@@ -14,7 +14,7 @@ from reports.facts import numbers
 from reports.facts.baselines import sm_mhz
 from reports.facts.findings import found_of
 from reports.facts.hidden_copies import overlap
-from reports.facts.launch_regimes import change_in_full, change_in_words
+from reports.facts.launch_regimes import change_in_full, change_in_words, in_network
 from reports.facts.predictions import NOT_HERE
 from reports.facts.profiles import agreement, host_lines, kernel_names, seen_by
 from reports.facts.provenance import machine_name
@@ -64,7 +64,8 @@ def moved(rung: StageFacts) -> str:
     most = [(name, us) for name, us in parts if abs(us) >= least]
     rest_us = change.timed_us - sum(us for _, us in most)
     most += [("rest", rest_us)] * bool(most and abs(rest_us) >= least)
-    named = [f"{name} {numbers.change(us, change.slower_us)}" for name, us in most]
+    problem = rung.results.problem
+    named = [f"{in_network(name, problem)} {numbers.change(us, change.slower_us)}" for name, us in most]
     text = f"{'; '.join(named)} us." if named else ""
     if text and (change.parent.is_entangled or change.rung.is_entangled):
         text += " Its kernels overlap, so they are not divided by operation."

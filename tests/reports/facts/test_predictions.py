@@ -36,12 +36,12 @@ def test_every_prediction_of_ours_can_be_read_and_all_rungs_have_one() -> None:
     [
         ("35 to 45 us", "hit"),
         ("43.6 to 50 us", "hit"),  # 2 % away: two recordings may differ as much
-        ("43.7 to 50 us", "missed: 2% faster than predicted"),
-        ("30 to 35 us", "missed: 22% slower than predicted"),
+        ("43.7 to 50 us", "missed: 2.2% faster than predicted"),
+        ("30 to 35 us", "missed: 22.1% slower than predicted"),
         ("39 us", "hit"),  # a single number: within 10 %
-        ("38 us", "missed: 12% slower than predicted"),
+        ("38 us", "missed: 12.5% slower than predicted"),
         ("at most 60 us", "hit"),
-        ("at most 40 us", "missed: 7% slower than predicted"),
+        ("at most 40 us", "missed: 6.8% slower than predicted"),
         ("40 us less than naive", "hit"),  # 42.7 less
         ("20 us less than naive", "missed: 42.7 us less than naive"),
         ("5 us more than naive", "missed: 42.7 us less than naive"),
@@ -72,8 +72,8 @@ def test_a_prediction_is_hit_or_missed(text: str, expected: str) -> None:
         ("5 x of naive", [42.7], "missed: 2.00x as fast as naive"),
         ("2.5 x of naive", [42.7] * 4, "missed: 2.00x as fast as naive"),  # beyond noise
         ("60 us less than naive", [42.7], "undecided: 42.7 us less than naive"),
-        ("30 to 35 us", [35.5, 42.7, 44.0], "undecided: 22% slower than predicted"),
-        ("30 to 35 us", [36.0, 42.7, 44.0], "missed: 22% slower than predicted"),
+        ("30 to 35 us", [35.5, 42.7, 44.0], "undecided: 22.1% slower than predicted"),
+        ("30 to 35 us", [36.0, 42.7, 44.0], "missed: 22.1% slower than predicted"),
     ],
 )
 def test_a_miss_is_undecided_where_noise_may_be_why(text: str, us: list[float], expected: str) -> None:

@@ -11,6 +11,7 @@ from ladder.records.profile import Positive
 
 EXAMPLE = "tabular"  # the PyTorch model, recorded and to be had by `torch --example`, of those who train otherwise
 PLAIN = "mlp"  # the same of those who train as the rows here do
+CHECKED = "tabular", "ppo"  # other recorded models, whose step in a graph is within a tenth of what `PLAIN`'s foretells
 CAPTURED = "step-graph"  # the row of one CUDA graph per step, a rung of `torch`
 
 
@@ -47,7 +48,7 @@ class NearRun(msgspec.Struct, frozen=True):
 
 
 class OwnModelRun(msgspec.Struct, frozen=True):
-    """What one CUDA graph per step gained in a recorded ladder over a PyTorch model, without compilation."""
+    """One CUDA graph per step in a recorded ladder over a PyTorch model, without compilation."""
 
     path: str  # from the root of the project
     name: str
@@ -58,11 +59,7 @@ class OwnModelRun(msgspec.Struct, frozen=True):
     batch_size: int
     epochs: int
     prepare_s: float  # until its first step had run
-    times: float  # as fast as the usual loop, over these epochs and this preparation
-    loop_us: float  # a step of the usual loop
-    resident_us: float  # the same with its data on the device
-    fused_us: float  # and with a fused optimizer
-    graph_us: float
+    graph_us: float  # a step
 
 
 class Outlooks(msgspec.Struct, frozen=True, kw_only=True):

@@ -193,13 +193,9 @@ def _own_models(first: str) -> list[OwnModelRun]:
 def _own_model(folder: Path) -> OwnModelRun | None:
     """A recorded PyTorch model; None if its recipe is another."""
     run = torch_run.load(folder)
-    recipe, eager, resident, fused = run.recipe(), *map(run.rung, ("eager", "resident", "fused-optimizer"))
+    recipe, model = run.recipe(), run.model
     graph = run.rung(recipe.rung) if recipe else None
-    if not (recipe and eager and graph and resident and fused and "step-graph" in graph.changes):
-        return None
-    model = run.model
-    loop_us, resident_us, fused_us, graph_us = (rung.step_us for rung in (eager, resident, fused, graph))
-    if not (loop_us and resident_us and fused_us and graph_us):
+    if not (recipe and graph and graph.step_us and "step-graph" in graph.changes):
         return None
     return OwnModelRun(
         path=folder.relative_to(ROOT).as_posix(),
@@ -211,11 +207,7 @@ def _own_model(folder: Path) -> OwnModelRun | None:
         batch_size=model.batch_size,
         epochs=recipe.epochs,
         prepare_s=graph.first_step_s,
-        times=eager.training_s(recipe.steps) / graph.training_s(recipe.steps),
-        loop_us=loop_us,
-        resident_us=resident_us,
-        fused_us=fused_us,
-        graph_us=graph_us,
+        graph_us=graph.step_us,
     )
 
 

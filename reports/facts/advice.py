@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ladder.records.exactness import CLASSES
-from ladder.records.expectation import CAPTURED, PLAIN, Outlook, Outlooks
+from ladder.records.expectation import CAPTURED, CHECKED, PLAIN, Outlook, Outlooks
 from reports.facts import numbers
 
 REFERENCES = {
@@ -308,7 +308,6 @@ def _of_rows(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     """What the rows are, what the user's own step tells beside them."""
     yield "; ".join(f"`{name}`: {REFERENCES[name]}" for name in stages if name in REFERENCES and name not in IN_FLOAT32)
     if outlooks.ignored:
-        yield f"The range of `{CAPTURED}` allows for more" * (outlooks.optimizer in FUSED)
         yield "JAX and our own CUDA kernels train by plain SGD here, and are left out"
     if eager := stages.get("torch-eager"):
         yield _of_own_step(eager, outlooks) * (outlooks.own_eager and not _doubt(outlooks))
@@ -421,7 +420,8 @@ def notes(outlooks: Outlooks) -> list[str]:
         said.append(f"Start-up was timed beside an {outlooks.recorded_gpu}.")
     if CAPTURED in {one.name for one in by_model} and outlooks.layer_us is not None:
         more = f"{outlooks.layer_us:.0f} us per layer, from one recording (`{PLAIN}`)"
-        said.append(f"`{CAPTURED}` takes what `torch-graph` does and {more}; two others check it.")
+        checked = numbers.listing(f"`{name}`" for name in CHECKED)
+        said.append(f"`{CAPTURED}` takes what `torch-graph` does and {more}; {checked} check it.")
     for near in outlooks.nearest[:1]:
         eager = f", eager {numbers.microseconds(near.eager_us)} us" if near.eager_us else ""
         if near.path not in outlooks.guess:

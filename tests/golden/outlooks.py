@@ -79,13 +79,9 @@ RECORDED = OwnModelRun(
     256,
     30,
     prepare_s=0.3,
-    times=24.1,
-    loop_us=4665,
-    resident_us=2546,
-    fused_us=2103,
     graph_us=140,
 )
-PLAIN = replace(RECORDED, name="mlp", optimizer="SGD", has_dropout=False, resident_us=3000)
+PLAIN = replace(RECORDED, name="mlp", optimizer="SGD", has_dropout=False)
 STEP_GRAPH = replace(one(CAPTURED, 140.0, 1.5), prepare_s=0.8)
 GRID, GRID_BF16 = one("persistent-grid", 11.0, 1.14), one("grid-bf16", 9.7, 1.27, "bfloat16")
 

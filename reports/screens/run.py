@@ -115,7 +115,7 @@ def _lacking(results: Results) -> str:
         return ""
     notes = [check.note for stage in results.stages for check in stage.checks if check.is_not_made]
     because = f", as {numbers.listing(dict.fromkeys(notes))}" if notes else ""
-    return f"passed{LACKING}: without one check or more{because}; the notices name them."
+    return f"passed{LACKING}: without one or more checks{because}; the notices name them."
 
 
 def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> Screen:

@@ -5,8 +5,8 @@ float32 in several networks.
 
 Change: none; it is a reference, not a rung. Factors of every product are rounded to bfloat16, forward and backward,
 and products are added up in float32. Parameters, gradients, biases and the loss stay float32. Images are kept in
-bfloat16, where they are exact. XLA writes the products' kernels itself, but takes libraries' where layers are large
-and no four numbers divide their widths.
+bfloat16, where they are exact. XLA writes the kernels of products itself; where layers are large and their widths no
+multiples of four, it calls libraries.
 
 Expect: as long as `jax-scan` in small networks, where launches take the time, and less in wide ones, where tensor
 cores and half the bytes of factors count. How much less is not estimated: every step reads all weights as float32.
@@ -14,7 +14,7 @@ cores and half the bytes of factors count. How much less is not estimated: every
 Predict: on H200: 784-10, batch 128: 1 x of jax-scan.
 
 Found: libraries pad widths for tensor cores, XLA's own kernels do not. With libraries 94-2831-390-1720-1429-3 at 389
-images takes 165 us instead of 263, and compiles in seconds (docs/notebook/large-batch.md).
+images takes 164 us instead of 263, and compiles in seconds (docs/notebook/large-batch.md).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stages.engine.stage import Stage
 from stages.references.jax_scan import VARIANTS, JaxScanTrainer, Product, Variant, untuned
 
 BY_LIBRARIES = "unroll 4, products by libraries"
-LEAST, MULTIPLE = 75_000_000, 4  # multiplications in odd layers, see `is_odd`; numbers that kernels load together
+LEAST, MULTIPLE = 75_000_000, 4  # multiplications of a step in odd layers; of an even width
 
 
 def bfloat16_product(inputs: Any, weight: Any) -> Any:
@@ -62,22 +62,23 @@ def _product() -> Product:
 
 
 def is_odd(problem: Problem) -> bool:
-    """Whether layers with an odd width, but for that of the classes, have `LEAST` multiplications or more in a step.
+    """Whether layers with an odd width have `LEAST` multiplications or more in a step; classes do not count as odd.
 
-    Fitted to 33 networks on an H200: the variant is within 4% of the fastest in each (docs/notebook/large-batch.md).
+    Fitted to 34 networks on an H200, in each of which it names a variant within 3% of the fastest one timed
+    (docs/notebook/large-batch.md).
     """
     *hidden, last = problem.layers
     odd = [la for la in hidden if la.fan_in % MULTIPLE or la.fan_out % MULTIPLE] + [last] * (last.fan_in % MULTIPLE > 0)
     return problem.batch_size * sum(la.fan_in * la.fan_out for la in odd) >= LEAST
 
 
-trainer = partial(JaxScanTrainer, name="jax-scan-bf16", product=bfloat16_product, images="bfloat16")
+bfloat16_trainer = partial(JaxScanTrainer, name="jax-scan-bf16", product=bfloat16_product, images="bfloat16")
 
 
 def build(problem: Problem, train: Split, *, variant: Variant | None = None) -> JaxScanTrainer:
     """A trainer of this variant; without one, of libraries' products for an odd network, else of `variant_for`."""
     name = BY_LIBRARIES if variant is None and is_odd(problem) else ""
-    built = trainer(problem, train, variant=VARIANTS[name] if name else variant)
+    built = bfloat16_trainer(problem, train, variant=VARIANTS[name] if name else variant)
     built.detail = name or built.detail
     return built
 

@@ -210,7 +210,7 @@ def test_large_products_of_odd_widths_are_left_to_libraries_in_bfloat16(
         built.append(variant)
         return SimpleNamespace(detail="by the usual rule")
 
-    monkeypatch.setattr(jax_scan_bf16, "trainer", trainer)
+    monkeypatch.setattr(jax_scan_bf16, "bfloat16_trainer", trainer)
     problem, named = Problem(inputs, 10, hidden, batch_size=batch), jax_scan.Variant(1)
     said = [jax_scan_bf16.build(problem, TRAIN, variant=variant).detail for variant in (None, named)]
     name = "unroll 4, products by libraries"

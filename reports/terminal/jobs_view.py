@@ -26,17 +26,17 @@ class JobsView:
         """Print the points whose state is new, and how far all are; `at_once` jobs run at a time."""
         new = [job for job in jobs if self._before.get(job.name, "waiting") != job.state]
         self._before, now = {job.name: job.state for job in jobs}, self._clock()
-        for line in [f"{job.name}: {_changed(job, now)}" for job in new] + [_total(jobs, at_once, now)] * bool(new):
+        for line in [f"{job.name}: {_changed(job)}" for job in new] + [_total(jobs, at_once, now)] * bool(new):
             self._console.print(Text(line), soft_wrap=True)
 
 
-def _changed(job: PointJob, now: float) -> str:
+def _changed(job: PointJob) -> str:
     """A point's new state: `running, job 12_3 on node1`, `measured in 41 s`, `stopped: out of time`."""
     if job.state == "running":
         return f"running, job {job.job} on {job.host}"
     if job.state == "waiting":  # its first state is no change
         return f"waiting again, job {job.job}"
-    took = numbers.duration((job.ended or now) - job.began) if job.began else ""
+    took = numbers.duration(job.ended - job.began) if job.began else ""
     return f"{job.state}: {job.reason}" if job.reason else f"{job.state} in {took}"
 
 

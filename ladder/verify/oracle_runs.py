@@ -201,8 +201,6 @@ def trained_params(problem: Problem, dataset: Path, xp: Any = np) -> Params:
 
 def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
     """Loss and accuracy of an epoch, as the mean over its parts weighted by their steps."""
-    if len(seen) == 1:
-        return seen[0]
     steps = sum(map(len, parts))
     shares = [len(part) / steps for part in parts]
     return OracleEpoch(*(float(np.dot(shares, values)) for values in zip(*map(astuple, seen), strict=True)))

@@ -353,9 +353,12 @@ def test_a_submission_that_hangs_ends_in_time_with_all_that_it_started(submissio
 subprocess.Popen({asleep.split()}, start_new_session=True)
 while True: ...
 """)
+    check = "next(one for one in psutil.Process().parents() if 'run_ladder.py' in str(one.cmdline()))"
+    (submissions / "eve.py").write_text(f"import psutil\n{check}.kill()\n")
     asked = ["grade", str(submissions), f"--rubric={lab / '2_remove_the_wait.toml'}", "--timeout=6"]
-    (row,) = msgspec.json.decode(printed([*asked, "--json"]), type=GradedClass).files
+    row, killed = msgspec.json.decode(printed([*asked, "--json"]), type=GradedClass).files
     assert (row.points, row.status, row.reason) == (0, "crashed", "took longer than 6 s")
+    assert (killed.points, killed.status, killed.reason) == (0, "crashed", "ended check with -9")
     assert row.seconds < 20
     assert asleep not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
 

@@ -68,6 +68,13 @@ def test_a_rung_imports_no_rung_that_it_does_not_stand_on(entry) -> None:  # typ
     assert not cousins or entry.stage.group == "cpu"  # it may take the same part as a rung on the GPU
 
 
+def test_a_rung_knows_how_its_weights_travel() -> None:
+    known = {"fused-head": "gradients", "fused-update": "updated", "streamed": "streamed", "ring-planes": "planes"}
+    known |= {"streaming-epoch": "planes", "large-batch": "gradients"}  # launches that multiply by themselves
+    traits = {name: ENTRIES[name].stage.traits for name in known}
+    assert {name: each and each.weights for name, each in traits.items()} == known
+
+
 @pytest.mark.parametrize("entry", RUNGS, ids=lambda e: e.stage.name)
 def test_a_rung_multiplies_in_its_precision_or_says_how_it_reaches_it(entry) -> None:  # type: ignore[no-untyped-def]
     ways = entry.stage.recipe.arithmetic

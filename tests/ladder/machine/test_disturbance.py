@@ -102,6 +102,7 @@ def test_a_pace_is_compared_with_those_of_as_many_cores() -> None:
     assert reasons(both, one, on_gpu=False) == []
     slow = replace(one, pace_s=0.2)
     assert reasons(slow, one, both, on_gpu=False) != []
+    assert reasons(replace(process(), pace_s=0.2), one, on_gpu=False) == []  # an older record's is of all cores
 
 
 TICK = os.sysconf("SC_CLK_TCK")

@@ -152,7 +152,8 @@ def test_a_misfit_comes_from_the_file_and_one_that_fails_is_refused(tmp_path: Pa
 
 
 def test_a_run_measures_a_stage_whose_file_changes_its_process(tmp_path: Path) -> None:
-    path = written(tmp_path, "import os, signal; os.chdir('/'); signal.signal(signal.SIGTERM, signal.SIG_IGN)")
+    beside = "import os, signal; assert os.path.exists('mine.py'); os.chdir('/')"
+    path = written(tmp_path, f"{beside}; signal.signal(signal.SIGTERM, signal.SIG_IGN)")
     (tmp_path / "run").mkdir()
     (stage,) = prepare(tmp_path / "run", all_entries([path])[0]["mine"]).run(Watcher()).stages
     assert (stage.status, stage.title) == ("passed", "Mine")

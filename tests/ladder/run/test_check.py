@@ -69,6 +69,7 @@ def test_a_right_stage_passes_every_check_and_has_no_time(first: Checks, later: 
             "first update", "first 3 updates", "first 17 updates", "3 epochs of 3 batches", "3 epochs of 17 batches",
             "trained parameters", "late epoch of 3 batches", "epoch from zeros", "accuracy",
         }  # fmt: skip
+        assert "epoch from zeros, loss" in [one.what for one in found.checks]
         assert not [one for one in found.checks if "timer" in one.what or "clock" in one.what]
 
 

@@ -278,6 +278,11 @@ def test_rounds_are_added_until_the_last_interval_is_narrow(tmp_path: Path, monk
     assert half_width(earlier) > 0.02  # one round fewer was not enough
 
 
+def test_a_run_that_trains_nothing_records_no_salt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(monkeypatch, calm)
+    assert script.prepare(tmp_path, "tests.planted:NEEDY").run(Watcher()).settings.salt == 0
+
+
 def test_a_stage_that_failed_without_a_check_is_not_measured_again() -> None:
     stage = StageRun(load_entry(NUMPY), 1)
     stage.status = "failed"  # as one that overwrote the data

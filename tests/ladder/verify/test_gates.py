@@ -539,6 +539,13 @@ def test_a_run_farther_away_than_flips_carry_it_is_compared_with_none() -> None:
     assert list(short.nearer(short.initial, "float16")) == []
 
 
+def test_two_flips_that_nearly_cancel_are_found_together_where_runs_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    short, stage = flipped_at([Corner(3, 0, 6, 10), Corner(0, 0, 13, 10)], 0, 0, 3, 3)
+    assert [run.flipped for run in short.nearer(stage, "float16")] == [2]
+    monkeypatch.setattr(short_runs, "DRAWN_PARAMETERS", 0)  # as if one run took all that the draws may
+    assert list(short.nearer(stage, "float16")) == []
+
+
 def test_a_wide_network_tries_each_unit_of_a_few_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(short_runs, "DRAWN_PARAMETERS", 0)  # as if one run took all that the draws may
     short, stage = flipped_at([Corner(3, 0, 14, 10)], 36, 0, 3, 3)
@@ -642,10 +649,13 @@ def test_an_accuracy_is_a_whole_number_of_images(accuracy: float, images: int, p
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
 def test_parameters_in_sixteen_bits_are_seen_but_not_where_units_are_dead(kind: type[np.floating]) -> None:
-    dead = Params(initial_params(PROBLEM, 0).weights, (np.zeros(100, np.float32), np.zeros(4, np.float32)))
+    biases = initial_params(PROBLEM, 0).weights[0].reshape(-1)[:100].copy()
+    biases[60:] = 0.0  # they have not moved
+    dead = Params(initial_params(PROBLEM, 0).weights, (biases, np.zeros(4, np.float32)))
     final = Params(tuple(weight.astype(kind).astype(np.float32) for weight in dead.weights), dead.biases)
     (one,) = gates.verify_kept_bits("float32", final)
     assert one.passed is (kind is np.float32)
+    assert one.error == pytest.approx(float(kind is np.float16), abs=0.1)
     assert gates.verify_kept_bits("bfloat16", final) == []
 
 

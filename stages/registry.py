@@ -69,6 +69,7 @@ SOURCES = (
     "stages.large_batch.large_batch:STAGE",
     "stages.large_batch.large_batch_fp16:STAGE",
     "stages.large_batch.large_batch_wide:STAGE",
+    "stages.large_batch.large_batch_plain:STAGE",
     "stages.large_batch.large_batch_dependent:STAGE",
     "stages.large_batch.large_batch_early:STAGE",
     "stages.large_batch.large_batch_early_fp16:STAGE",

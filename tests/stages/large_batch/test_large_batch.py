@@ -21,6 +21,7 @@ from stages.large_batch.large_batch_dependent import DependentFloat16Epoch
 from stages.large_batch.large_batch_early import EarlyEpoch
 from stages.large_batch.large_batch_early_fp16 import EarlyFloat16Epoch
 from stages.large_batch.large_batch_fp16 import Float16Epoch
+from stages.large_batch.large_batch_plain import PlainEpoch
 from stages.large_batch.large_batch_wide import WideEpoch, shapes
 from stages.large_batch.layout import EXACT, ROUNDED, Layout
 from tests.cpu_cuda.shim import Shim, requires_compiler
@@ -189,10 +190,10 @@ class Library:
     ) -> None:
         left, right = a.T if trans_a else a, b.T if trans_b else b
         product = np.float32(alpha) * (left.astype(np.float32) @ right.astype(np.float32))
-        assert beta == 0
         if fusion is not None and fusion.kind == "relu":
             self._masks[id(fusion.mask)] = product > 0
-        out[...] = product if fusion is None else product * self._masks[id(fusion.mask)]
+        product = product if fusion is None else product * self._masks[id(fusion.mask)]
+        out[...] = product + beta * out if beta else product
 
 
 class WideByNumpy(WideEpoch):
@@ -200,18 +201,24 @@ class WideByNumpy(WideEpoch):
         return Library()
 
 
+class PlainByNumpy(PlainEpoch):
+    def product(self, setup: Any) -> Any:
+        return Library()
+
+
 @requires_compiler
+@pytest.mark.parametrize("epoch", [WideByNumpy, PlainByNumpy])
 @pytest.mark.parametrize(
     ("hidden", "classes", "batch"),
     [((1,), 1, 1), ((300,), 10, 33), ((35, 20), 47, 40), ((8, 40, 7, 16), 3, 80)],
     ids=str,
 )
 def test_first_updates_of_wide_layers_are_the_oracle_s(
-    hidden: tuple[int, ...], classes: int, batch: int, shim: Shim
+    hidden: tuple[int, ...], classes: int, batch: int, epoch: type[WideEpoch], shim: Shim
 ) -> None:
     problem = Problem(inputs=17, classes=classes, hidden=hidden, batch_size=batch, metrics_every=2)
     split = random_split(3 * batch + batch // 2, problem.inputs, classes)
-    recipe = replace(RECIPE, launch=WideByNumpy)
+    recipe = replace(RECIPE, launch=epoch)
     trainer = RecipeTrainer(recipe, problem, split, BitsDevice(shim))
     for run, number in ((0, 1), (1, 0)):  # with totals and without, the second from other parameters
         assert_first_updates(trainer, problem, split, recipe.precision, run, number)

@@ -12,7 +12,8 @@ THREADS, WARP, GROUPS = 512, 32, 4  # GROUPS: of warps
 EDGE, CHUNK = 16, 8  # images, units or features: of a tile, of a matrix in it
 MATRIX_BYTES = CHUNK * CHUNK * 2
 IMAGES = 64  # of a block
-MOST_CLASSES, MOST_UNITS = 64, 512
+MOST_CLASSES, MOST_UNITS = 64, 1024
+MOST_TILES = 128  # of units by classes: a warp holds a quarter of their weights in registers
 MOST_PARTS = 16  # fragments that a thread adds up at once
 MOST_BLOCKS = 132
 BIASES = 4  # fragments of sixteen classes'
@@ -129,10 +130,10 @@ def misfit(problem: Problem, steps: int, halves: int) -> str:
     """Why a problem fits no GPU, as a sentence; empty if it fits some."""
     if len(problem.hidden) != 1:
         return "Needs one hidden layer."
-    if problem.hidden[0] > MOST_UNITS:
-        return f"{problem.hidden[0]:,} hidden units exceed the limit of {MOST_UNITS}."
     if problem.classes > MOST_CLASSES:
         return f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."
+    if problem.hidden[0] > (most := min(MOST_UNITS, EDGE * MOST_TILES // HiddenBatchPlan(problem).class_tiles)):
+        return f"{problem.hidden[0]:,} hidden units exceed the limit of {most:,} for {problem.classes} classes."
     try:
         plan = plan_for(problem, halves, MOST_BLOCKS)
     except MisfitError as error:

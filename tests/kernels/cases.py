@@ -1280,6 +1280,8 @@ def divided_hidden(random: Generator) -> Iterator[Case]:
         (5, 784, 256, 10, 1000, 2),
         (3, 300, 200, 16, 1500, 3),
         (3, 100, 256, 16, 2048, 4),
+        (3, 255, 863, 3, 463, 4),
+        (3, 100, 1024, 32, 256, 2),
     ]
     for i, (steps, inputs, units, classes, batch, tiles) in enumerate(sizes):
         problem = Problem(inputs=inputs, classes=classes, hidden=(units,), batch_size=batch)

@@ -98,7 +98,10 @@ MISFITS: dict[Any, list[tuple[Problem, dict[str, Any], str]]] = {
     ],
     Float16Hidden: [
         *((DIVIDED, {"hidden": hidden}, f"{ONE_LAYER}.") for hidden in ((), (9, 9))),
-        (DIVIDED, {"hidden": (513,)}, "513 hidden units exceed the limit of 512."),
+        (DIVIDED, {"hidden": (1025,)}, "1,025 hidden units exceed the limit of 1,024 for 10 classes."),
+        (DIVIDED, {"hidden": (513,), "classes": 49}, "513 hidden units exceed the limit of 512 for 49 classes."),
+        (DIVIDED, {"hidden": (683,), "classes": 48}, "683 hidden units exceed the limit of 682 for 48 classes."),
+        (DIVIDED, {"hidden": (863,), "inputs": 255, "batch_size": 463}, ""),
         (DIVIDED, {"classes": 65}, "65 classes exceed the limit of 64."),
         (DIVIDED, {"batch_size": 2048}, "784 inputs and 256 units at batch size 2,048 do not fit 132 multiprocessors."),
         (DIVIDED, {"batch_size": 1, "hidden": (1,), "steps": 90_000}, f"90,000{TOO_MANY}"),

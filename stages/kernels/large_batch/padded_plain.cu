@@ -6,7 +6,7 @@ constexpr int EACH = 8;  // numbers of a thread: 16 bytes of halves
 // mask_padded: dsums = dsums where outputs are above 0, in the first `units` columns, else 0.
 //   outputs  (rows, columns)  u16  in: bits of float16
 //   dsums    (rows, columns)  u16  in, out: bits of float16
-// Kind:   activation.
+// Kind:   layer.
 // Launch: 1-D, THREADS threads a block, a thread for each EACH numbers; compiled with LAYERS and FACTOR_HALVES of 1.
 // Needs:  sm_80; columns a multiple of EACH; rows * columns <= 2^30.
 // Order:  no sums; repeats bit for bit.

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from numpy.random import Generator
 
 from common.problem import Problem

@@ -14,7 +14,7 @@ take 3 more: 94-2831-390-1720-1429-3 at 389 images 95 us, 94-2600-2191-17-414-52
 
 Predict: on H200: 94-2831-390-1720-1429-3, batch 389: 95 us; 94-2600-2191-17-414-52, batch 138: 81 us.
 
-Found: as predicted. The first two take 96.7 and 81.3 us, 1.33 and 1.38 times as fast as large-batch-wide. The others
+Found: as predicted, the first two take 96.7 and 81.3 us, 1.33 and 1.38 times as fast as large-batch-wide. The others
 take 5 to 18% longer than expected, and two no less than large-batch-wide: a mask of 1.4 to 1.9 us takes back what a
 small product saves. Gradients that begin as soon as they can make steps up to 8% longer.
 """
@@ -87,6 +87,6 @@ class PlainEpoch(WideEpoch):
 STAGE = large_batch_wide.STAGE.climb(
     "large-batch-plain",
     "Large batch, plain products",
-    words="the library only multiplies, and adds products to the weights",
+    words="plain products, which add to the weights",
     launch=PlainEpoch,
 )

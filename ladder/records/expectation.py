@@ -16,7 +16,7 @@ CAPTURED = "step-graph"  # the row of one CUDA graph per step, a rung of `torch`
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
-    """A stage's expected time of a step in us; nine in ten should lie between its ends."""
+    """A stage's expected time of a step in us; nine in ten should lie between its ends, `CAPTURED`'s by judgement."""
 
     name: str
     words: str
@@ -86,6 +86,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     ignored: list[str] = []  # options that change no time here, as they were given
     own_model: OwnModelRun | None = None  # the nearest; another one where options are ignored
     own_models: list[OwnModelRun] = []  # all of them, the nearest first
+    own_launch: bool = False  # the user measured a launch
     own_eager: bool = False  # the user measured the eager step, with all that is ignored here
 
     @property

@@ -164,6 +164,7 @@ def outlooks(asked: Advise) -> Outlooks:
         eager_differs=costs.eager_differs,
         dataloader=costs.dataloader,
         no_gpu=not asked.gpu and not own,
+        own_launch=asked.launch is not None,
         own_eager=asked.measured_eager is not None,
         guess="" if is_recorded else _guess(chip, costs, recorded_in, others=bool(runs)),
         network=_named(problem.inputs, problem.hidden, problem.classes),

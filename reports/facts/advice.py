@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ladder.records.exactness import CLASSES
-from ladder.records.expectation import CAPTURED, CHECKED, PLAIN, Outlook, Outlooks
+from ladder.records.expectation import CAPTURED, CHECKED, Outlook, Outlooks
 from reports.facts import numbers
 
 REFERENCES = {
@@ -27,11 +27,12 @@ DOUBTFUL = 5.0  # times beyond the range of eager mode, from which on a measured
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
 FUSED = ("SGD", "Adam", "AdamW")  # optimizers of PyTorch that take `fused=True` on a GPU
 CAPTURABLE = ("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adadelta", "ASGD", "RMSprop", "Rprop")
+TIME_IT = "Time 100 steps of your loop, synchronise, and pass one, such as `--measured-eager 2ms`"
 CHANGES = (
     "Keep `x`, `y` on the device ({megabytes} MB): `x[rows]` is a batch. Augment on the device.",
     "Call no `.item()` or `print(loss)` in the loop: add up `loss.detach()` instead.",
     "{optimizer}",
-    "Record one step by `torch.cuda.graph(graph)`, and replay it for each batch: {path} shows how.",
+    "Record one step by `torch.cuda.graph(graph)`, and replay it (one batch size, no branches, rate a tensor): {path}.",
 )
 
 
@@ -169,18 +170,19 @@ def _rounded(value: Any) -> Any:
 
 
 def verdict(outlooks: Outlooks) -> list[str]:
-    """What the whole training takes and the changes save, how sure that is, then which library to use."""
+    """What the whole training takes and the changes save, how sure that is, then which library to use, if any."""
     stages = {outlook.name: outlook for outlook in deciding(outlooks)}
-    told = [" ".join(_of_eager(stages, outlooks)), _confidence(stages, outlooks), *_of_libraries(stages, outlooks)]
-    return list(filter(None, told[:3]))
+    library = next(_of_libraries(stages, outlooks), "")
+    told = [" ".join(_of_eager(stages, outlooks)), _sureness(stages, outlooks), library, _of_kernels(stages, outlooks)]
+    return list(filter(None, told))
 
 
 def reasons(outlooks: Outlooks) -> list[str]:
-    """What the rows are, what the user's own step tells, when other ways pay off, and what our kernels gain."""
+    """What the rows are, what the user's own step tells, and when other ways pay off."""
     stages = {outlook.name: outlook for outlook in deciding(outlooks)}
     others = [*_of_libraries(stages, outlooks)][1:]
     rows = [f"{told}." for told in _of_rows(stages, outlooks) if told]
-    return [*rows, *others, *_of_kernels(stages, outlooks)]
+    return [*rows, *others]
 
 
 def changes(outlooks: Outlooks) -> list[str]:
@@ -189,7 +191,7 @@ def changes(outlooks: Outlooks) -> list[str]:
         return []
     name = outlooks.optimizer
     takes = [f"{one}=True" for one, names in (("fused", FUSED), ("capturable", CAPTURABLE)) if name in names]
-    use = f"Use `{name}(params, {', '.join(takes)})`{': optional once you have a graph' * (takes == ['fused=True'])}."
+    use = f"{'Without a graph, use' if takes == ['fused=True'] else 'Use'} `{name}(params, {', '.join(takes)})`."
     if not takes:
         use = f"`{name}` takes neither `fused` nor `capturable`: `run_ladder.py torch` checks whether a graph is right."
     told = {
@@ -228,8 +230,6 @@ def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     if eager is None:
         return
     epochs, took = numbers.count(outlooks.epochs, "epoch"), _took(eager, outlooks)
-    if outlooks.ignored:
-        yield f"Estimates are for plain SGD, without {numbers.listing(outlooks.ignored)}."
     if outlooks.own_eager:
         us = numbers.microseconds(expected_us(eager))
         doubt = f"{_doubt(outlooks)} " * bool(_doubt(outlooks))
@@ -237,9 +237,10 @@ def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     else:
         loaded = "-".join(map(numbers.rough, outlooks.dataloader))
         yield (
-            f"{epochs} should take {took} in eager PyTorch with data on the device; a step takes {loaded} times as "
-            f"long with a DataLoader."
+            f"{_host(eager, outlooks)}{epochs} should take {took} in eager PyTorch with data on the device, and a step "
+            f"{loaded} times as long with a DataLoader."
         )
+    yield from _of_ignored(outlooks)
     if captured is None:
         return
     expected_s, least_s, most_s = _saved_s(eager, captured, outlooks)
@@ -253,18 +254,40 @@ def _of_eager(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
             f"{numbers.duration(expected_s)} ({numbers.duration_range(least_s, most_s)}){often}."
         )
     elif _may_capture(stages, outlooks):
-        should = f"The graph should save {_saved(stages, outlooks)}: time it."
-        yield f"Make the first three changes below in any case. {should}"
+        yield "Make the first two changes below in any case."
+        yield f"The graph {_saves(stages, outlooks)}, as the ranges overlap: measure it first."
     else:
         yield "Stay in eager mode: one CUDA graph per step should save little, if anything."
 
 
-def _saved(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
-    """What a captured step should save, in the same words for every host: `3.9 s, perhaps nothing`."""
+def _of_ignored(outlooks: Outlooks) -> Iterator[str]:
+    """Which options the estimates leave out, and how recorded models that have such compare with their estimates."""
+    if not outlooks.ignored:
+        return
+    models = [model for model in outlooks.own_models if model.name in CHECKED]
+    those = numbers.listing(f"`{model.name}` ({model.optimizer}{', dropout' * model.has_dropout})" for model in models)
+    left_out, compared = "Estimates leave", f"the recorded models {those} gain more than estimated"
+    if outlooks.own_eager:
+        left_out, compared = "The graph's estimate leaves", f"for the recorded models {those} it is within a tenth"
+    yield f"{left_out} out {numbers.listing(outlooks.ignored)}{f'; {compared}' * bool(models)}."
+
+
+def _host(eager: Outlook, outlooks: Outlooks) -> str:
+    """The host whose launches the time of eager mode has, to begin a sentence; empty if the user measured it."""
+    if eager.measured_us is not None:
+        return ""
+    if outlooks.own_launch:
+        return f"On a host with {outlooks.launch_us:g} us per launch, "
+    return f"On a slow cloud host{f' ({outlooks.launch_us:g} us per launch)' * (not eager.is_recorded)}, "
+
+
+def _saves(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
+    """What a captured step should save, in the same words for every host: `may save 3.9 s, or nothing`."""
     expected_s = _saved_s(stages["torch-eager"], stages[CAPTURED], outlooks)[0]
     if expected_s <= 0:
-        return "little, if anything"
-    return f"{numbers.duration(expected_s)}{', perhaps nothing' * (not _captures(stages, outlooks))}"
+        return "should save little, if anything"
+    took = numbers.duration(expected_s)
+    return f"should save {took}" if _captures(stages, outlooks) else f"may save {took}, or nothing"
 
 
 def _doubt(outlooks: Outlooks) -> str:
@@ -281,32 +304,32 @@ def _doubt(outlooks: Outlooks) -> str:
     return ""
 
 
-def _confidence(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
-    """How sure the verdict is: the host sets the time of eager mode, so a gain counts that a faster one has as well."""
+def _sureness(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
+    """How sure a gain is: the host sets the time of eager mode, so one is likely that a faster host has as well."""
     eager, captured = stages.get("torch-eager"), stages.get(CAPTURED)
-    if outlooks.own_eager:
-        told = "high in a gain, as your step is measured. Start-up, common to both, cancels"
-        doubtful = "low, as your step and our estimate contradict each other"
-        is_told = captured is not None and (_doubt(outlooks) or _captures(stages, outlooks))
-        return f"Confidence: {doubtful if _doubt(outlooks) else told}." * bool(is_told)
     if eager is None:
         return ""
-    faster_host = f"Where a launch takes {numbers.rough(outlooks.launch_us / 2)} us instead of {outlooks.launch_us:g}"
-    if eager.is_recorded:
-        faster_host = "On a host twice as fast as the recorded one"
-    told = "low, as the host sets eager mode's pace: on a slower one a graph saves more"
+    if outlooks.own_eager:
+        told = "likely, as your step is measured; start-up, common to both, cancels"
+        doubtful = "uncertain, as your step and our estimate contradict each other"
+        is_told = captured is not None and (_doubt(outlooks) or _captures(stages, outlooks))
+        return f"A gain is {doubtful if _doubt(outlooks) else told}." * bool(is_told)
+    if outlooks.own_launch or eager.measured_us is not None:
+        return f"{TIME_IT}."
+    told = "The host sets eager mode's pace: on a slower one a graph saves more."
     if _may_capture(stages, outlooks):
         us, low_us, high_us = eager.us / 2, eager.low_us / 2, eager.high_us / 2
-        half = msgspec.structs.replace(eager, us=us, low_us=low_us, high_us=high_us, measured_us=None)
-        faster = {**stages, "torch-eager": half}
-        level = "high" if _captures(faster, outlooks) else "medium" if _may_capture(faster, outlooks) else "low"
-        told = f"{level}. {faster_host}, the graph should save {_saved(faster, outlooks)}"
-    return f"Confidence: {told}. Time your step: `--measured-eager 2ms`."
+        faster = {**stages, "torch-eager": msgspec.structs.replace(eager, us=us, low_us=low_us, high_us=high_us)}
+        gain_is = "likely, its size uncertain" if _captures(faster, outlooks) else "uncertain"
+        there = "on a host that launches twice as fast, say a desktop, the graph"
+        told = f"A gain is {gain_is}: {there} {_saves(faster, outlooks)}."
+    return f"{told} {TIME_IT}, or `--launch` (`run_ladder.py limits`)."
 
 
 def _of_rows(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     """What the rows are, what the user's own step tells beside them."""
-    yield "; ".join(f"`{name}`: {REFERENCES[name]}" for name in stages if name in REFERENCES and name not in IN_FLOAT32)
+    named = [name for name in stages if name in REFERENCES and name not in ("torch-eager", *IN_FLOAT32)]
+    yield "; ".join(f"`{name}`: {REFERENCES[name]}" for name in named)
     if outlooks.ignored:
         yield "JAX and our own CUDA kernels train by plain SGD here, and are left out"
     if eager := stages.get("torch-eager"):
@@ -316,12 +339,20 @@ def _of_rows(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
 def _of_own_step(eager: Outlook, outlooks: Outlooks) -> str:
     """What the user's own step tells beside the expected one."""
     us, beside = expected_us(eager), numbers.listing(["loading", "`.item()`", *outlooks.ignored])
-    row = f"`torch-eager` on a host with {outlooks.launch_us:g} us per launch"
-    if us <= eager.low_us:
-        return f"Your step takes less than {row}"
+    expected = f"{numbers.rough(eager.low_us)}-{numbers.rough(eager.high_us)} us"
+    if is_below(eager):
+        return (
+            f"Your step takes less than eager mode should ({expected}): your host may be faster than the recorded one"
+        )
     if us > eager.high_us:
-        return f"Your step takes longer than {row}: {beside} may be why. Begin with the data"
-    return f"Your step may take no longer than {row}, so {beside} may cost nothing. Move the data first; time it again"
+        return f"Your step takes longer than eager mode alone should: {beside} may be why. Begin with the data"
+    alone = f"Your step is within what eager mode alone may take ({expected})"
+    return f"{alone}, so {beside} may cost nothing. Move the data first, then time it again"
+
+
+def is_below(eager: Outlook) -> bool:
+    """Whether a measured step takes less than the least that was expected, which it thereby refutes."""
+    return eager.measured_us is not None and eager.measured_us <= eager.low_us
 
 
 def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -340,17 +371,16 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         return
     if not (sure := [total for total in others if gain(base, total).is_sure]):
         quickest = min(others, key=expected_us)
-        epochs = numbers.count(outlooks.epochs, "epoch")
         later = _later(stages[base.name], [stages[one.name] for one in others], outlooks)
+        told = f"Stay with PyTorch: no other library clearly beats {beaten}"
         if expected_us(quickest) < expected_us(base):
-            took, than = (_took(stages[one.name], outlooks) for one in (quickest, base))
+            took, than = (numbers.duration(training_s(stages[one.name], outlooks)) for one in (quickest, base))
             ours = "PyTorch" if quickest.name.startswith("jax") else f"`{base.name}`"
             is_close = gain(base, quickest).times < WORTH_TRYING
-            stay = "too close to call. Stay" if is_close else "the ranges overlap. Time it, or stay"
-            instead = f"{took} against {than} for `{base.name}`: {stay} with {ours}"
-            told = f"For {epochs} {_named(quickest)} should take {instead}"
-        else:
-            told = f"Stay with PyTorch: for {epochs} no other library clearly beats {beaten}"
+            stay, but = ("", "too close to call") if is_close else (", or time the other", "but the ranges overlap")
+            told = (
+                f"Stay with {ours}{stay}: `{quickest.name}` should take {took} against {than} for `{base.name}`, {but}"
+            )
         yield f"{told}.{f' {later}' * bool(later)}"
         return
     fastest = min(sure, key=expected_us)
@@ -372,7 +402,7 @@ def _named(outlook: Outlook) -> str:
 
 
 def _later(best: Outlook, others: list[Outlook], outlooks: Outlooks) -> str:
-    """From how many more epochs on which of these takes less, perhaps and surely, where a step surely does."""
+    """From how many more epochs on which of these takes less, as expected and at worst, where a step surely does."""
     told = list[str]()
     while faster := [
         (*pays_from(best, other, outlooks), other.us, other) for other in others if gain(best, other).is_sure
@@ -380,50 +410,50 @@ def _later(best: Outlook, others: list[Outlook], outlooks: Outlooks) -> str:
         least, surely, _, best = min(faster, key=lambda one: (one[0], one[2]))
         epochs, sure = numbers.count(_rounded_up(least), "epoch"), _rounded_up(surely)
         if least > outlooks.epochs:
-            told.append(f"{_named(best)} may take less from about {epochs} on, and surely from about {sure:,}.")
+            told.append(f"`{best.name}` should take less from about {epochs} on, at worst from {sure:,}.")
         elif surely > outlooks.epochs:
-            told.append(f"{_named(best)} surely takes less from about {numbers.count(sure, 'epoch')} on.")
+            told.append(f"At worst, `{best.name}` takes less from about {numbers.count(sure, 'epoch')} on.")
     return " ".join(told)
 
 
-def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
-    """Whether kernels of one's own are worth it."""
+def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
+    """Whether a kernel of ours takes less in all than the best reference, and what it gains per step."""
     rungs = [outlook for outlook in stages.values() if outlook.name not in REFERENCES]
-    library = _fastest(map(stages.get, IN_FLOAT32.values()))
-    best = _fastest([library, *map(stages.get, IN_FLOAT32)])
-    if library is None or best is None or not rungs:
-        return
-    over = [library if CLASSES[rung.precision] == "float32" else best for rung in rungs]
-    gains = [(gain(rival, rung), f"`{rival.name}`") for rival, rung in zip(over, rungs, strict=True)]
-    said = [f"{gained.text} as fast as {rival}" for gained, rival in gains if gained.is_sure]
-    if unsure := [rival for gained, rival in gains if not gained.is_sure]:
-        said.append(f"perhaps no faster than {numbers.listing(unsure)}")
-    names, are = numbers.listing(f"`{rung.name}`" for rung in rungs), "are" if rungs[1:] else "is"
-    more = f" (`advise --measure` times {len(outlooks.untold)} more, which have no range)" * bool(outlooks.untold)
-    kernels = f"{are} our own CUDA kernel{'s' * len(rungs[1:])} for plain SGD{more}"
-    yield f"{names} {kernels}: per step, {numbers.listing(said)}."
-    if "torch-eager" in stages:
-        fastest = min(rungs, key=lambda outlook: training_s(outlook, outlooks))
-        rival = min((stages[name] for name in REFERENCES if name in stages), key=lambda one: training_s(one, outlooks))
-        gained = gain(whole(rival, outlooks), whole(fastest, outlooks))
-        otherwise = "may take no less than" if gained.times > 1 else "should be no faster than"
-        compared = f"should be {gained.text} as fast as" if gained.is_sure else otherwise
-        yield f"In all, `{fastest.name}` {compared} `{rival.name}`."
+    rivals = [stages[name] for name in REFERENCES if name in stages]
+    if not rungs or "torch-eager" not in stages:
+        return ""
+    rung, rival = (min(each, key=lambda one: training_s(one, outlooks)) for each in (rungs, rivals))
+    gained = gain(whole(rival, outlooks), whole(rung, outlooks))
+    took, than = (numbers.duration(training_s(one, outlooks)) for one in (rung, rival))
+    told = f"{took} against {than} for `{rival.name}`: the ranges overlap"
+    if gained.is_sure:
+        told = f"{took}, {gained.text} as fast as `{rival.name}`"
+    elif gained.times <= 1:
+        told = f"no less than `{rival.name}`"
+    more = f" `advise --measure` times {len(outlooks.untold)} more." * bool(outlooks.untold)
+    only = "Our own CUDA kernels are for learning, and train by plain SGD alone"
+    return f"{only}. In all, `{rung.name}` should take {told}.{_per_step(rung, stages)}{more}"
+
+
+def _per_step(rung: Outlook, stages: dict[str, Outlook]) -> str:
+    """What a step of a rung surely gains over the fastest compiled one of at least its precision, as a sentence."""
+    names = IN_FLOAT32.values() if CLASSES[rung.precision] == "float32" else [*IN_FLOAT32.values(), *IN_FLOAT32]
+    library = _fastest(map(stages.get, names))
+    if library is None or not (gained := gain(library, rung)).is_sure:
+        return ""
+    return f" Its step alone is {gained.text} as fast as that of `{library.name}`."
 
 
 def notes(outlooks: Outlooks) -> list[str]:
-    """What an estimate is, how a captured step's time is estimated, and what is recorded nearby."""
+    """What an estimate and a range are, and what is recorded nearby."""
     said, by_model = list[str](), [one for one in deciding(outlooks) if not one.is_recorded and one.measured_us is None]
     if by_model:
         said.append("~ marks estimates.")
+    if CAPTURED in {one.name for one in by_model}:
+        said.append(f"Nine in ten times should lie in a range; `{CAPTURED}`'s is judged, not tested (docs/method.md).")
     if outlooks.gpu != outlooks.recorded_gpu:
         said.append(f"Start-up was timed beside an {outlooks.recorded_gpu}.")
-    if CAPTURED in {one.name for one in by_model} and outlooks.layer_us is not None:
-        more = f"{outlooks.layer_us:.0f} us per layer, from one recording (`{PLAIN}`)"
-        checked = numbers.listing(f"`{name}`" for name in CHECKED)
-        said.append(f"`{CAPTURED}` takes what `torch-graph` does and {more}; {checked} check it.")
     for near in outlooks.nearest[:1]:
-        eager = f", eager {numbers.microseconds(near.eager_us)} us" if near.eager_us else ""
         if near.path not in outlooks.guess:
-            said.append(f"Nearest recorded run: {near.network}, batch {near.batch_size}{eager}: {near.path}.")
+            said.append(f"Nearest recording: {near.network}, batch {near.batch_size}, {near.path}.")
     return said

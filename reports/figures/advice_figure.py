@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ladder.records.expectation import Outlook, Outlooks
+from ladder.records.expectation import CAPTURED, Outlook, Outlooks
 from ladder.records.program import atomic_write
 from reports.facts import numbers
 from reports.facts.advice import REFERENCES, deciding, expected_us, gain
@@ -13,8 +13,9 @@ from reports.figures.chart import FILE, Heading, Mark, Row, RowChart
 from reports.figures.ladder import AXIS, COLOURS, by_regime
 
 NOTE = (
-    "Band: nine in ten should lie within it; a narrow one is behind its dot. {}Loading and compiling are not counted."
+    "Band: nine in ten should lie within it{}; a narrow one is behind its dot. {}Loading and compiling are not counted."
 )
+JUDGED = f" ({CAPTURED}'s is judged, not tested)"
 BY_MODEL = "~: by a model{}. "
 OTHERS = "; other times are recorded or measured"
 
@@ -23,10 +24,11 @@ def advice_figure(outlooks: Outlooks) -> Canvas:
     """The figure."""
     stages = deciding(outlooks)
     best, by_model = min(stages, key=expected_us), list(map(_is_by_model, stages))
+    judged = JUDGED * any(one.name == CAPTURED for one in stages)
     chart = RowChart(
         by_regime((None if one.group == "reference" else one.regime, _row(one, one is best)) for one in stages),
         AXIS,
-        [NOTE.format(BY_MODEL.format(OTHERS * (not all(by_model))) * any(by_model))],
+        [NOTE.format(judged, BY_MODEL.format(OTHERS * (not all(by_model))) * any(by_model))],
     )
     guess = f". {outlooks.guess}" if outlooks.guess else ""
     subject = f"{outlooks.network}, batch {outlooks.batch_size}, predicted for {outlooks.gpu}{guess}"

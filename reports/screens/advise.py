@@ -13,6 +13,7 @@ from reports.facts.advice import (
     changes,
     deciding,
     expected_us,
+    is_below,
     notes,
     reasons,
     training_range,
@@ -21,10 +22,9 @@ from reports.facts.advice import (
 )
 from reports.screens.blocks import Block, Code, ColumnOf, Group, Screen, Sentences, Table, number, table_of
 
-WRITE = "`run_ladder.py torch` checks changes on your model, and writes the best loop:"
 WAYS = (
     "python run_ladder.py torch --example {} > my_model.py  # put yours there",
-    "python run_ladder.py torch my_model.py --write train_fast.py  # minutes on a GPU",
+    "python run_ladder.py torch my_model.py --write train_fast.py  # checks, writes it",
 )
 YOURS = "your loop"
 
@@ -35,7 +35,7 @@ def advise_screen(outlooks: Outlooks) -> Screen:
     blocks: list[Block] = [
         Group([told, listed, *_ways(outlooks.own_model)]),
         _table(_rows(outlooks), outlooks),
-        Sentences([" ".join(reasons(outlooks)), " ".join(notes(outlooks))]),
+        Sentences([" ".join([*reasons(outlooks), *notes(outlooks)])]),
     ]
     epochs = f"{numbers.count(outlooks.epochs, 'epoch')} of {outlooks.images:,} rows"
     title = f"{outlooks.network}, batch {outlooks.batch_size}, {epochs}, on {outlooks.gpu}"
@@ -46,23 +46,22 @@ def advise_screen(outlooks: Outlooks) -> Screen:
 def _ways(model: OwnModelRun | None) -> Iterator[Block]:
     """How to have the changes made."""
     if model:
-        yield Sentences([WRITE])
         yield Code("", [way.format(model.name) for way in WAYS], "sh")
 
 
 def _warnings(outlooks: Outlooks) -> Iterator[str]:
     if outlooks.no_gpu:
-        assumed = f"an {outlooks.recorded_gpu}, whose runs the model was fitted to, is assumed"
-        yield f"This machine has no GPU: {assumed}; --gpu names another."
+        yield f"This machine has no GPU, so an {outlooks.recorded_gpu} is assumed; --gpu names another."
     if outlooks.guess and not all(one.is_recorded for one in deciding(outlooks)):
         yield outlooks.guess
 
 
 def _rows(outlooks: Outlooks) -> list[Outlook]:
-    """The stages that decide; below the user's own loop, which is no estimate, the one of eager mode as expected."""
+    """The stages that decide; below the user's own loop, eager mode's estimate, unless the loop refutes it."""
     stages = deciding(outlooks)
     own = [replace(one, name=YOURS, us=expected_us(one)) for one in stages if outlooks.own_eager and one.measured_us]
-    return own + [replace(one, measured_us=None) if own else one for one in stages]
+    expected = [one for one in stages if not (own and is_below(one))]
+    return own + [replace(one, measured_us=None) if own else one for one in expected]
 
 
 def _table(stages: list[Outlook], outlooks: Outlooks) -> Table:
@@ -70,11 +69,11 @@ def _table(stages: list[Outlook], outlooks: Outlooks) -> Table:
         ColumnOf("way to train", lambda one: one.name),
         ColumnOf("precision", lambda one: numbers.MISSING if one.name == YOURS else numbers.precision(one.precision)),
         number("us/step", _step),
-        number("90% range", _ends, 1),
+        number("range", _ends, 1),
         number("measured", lambda one: numbers.microseconds(None if outlooks.own_eager else one.measured_us)),
         number("start-up", lambda one: numbers.duration_range(*one.prepare_ends_s), 2),
         number("in all", lambda one: numbers.duration(training_s(one, outlooks))),
-        number("90% range", lambda one: training_range(one, outlooks)),
+        number("range", lambda one: training_range(one, outlooks)),
     ])  # fmt: skip
 
 

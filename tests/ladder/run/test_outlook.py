@@ -18,6 +18,7 @@ from ladder.measure.timing import Plan
 from ladder.options.commands import Advise
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions
+from ladder.records import torch_run
 from ladder.records.expectation import CAPTURED, CHECKED, PLAIN, Expected, Outlook
 from ladder.records.limits_record import StepBounds
 from ladder.records.profile import Split, Tool
@@ -305,6 +306,19 @@ def test_a_captured_step_lies_within_its_range(name: str) -> None:
     (model,) = (model for model in found.own_models if model.name == name)
     assert captured.us == pytest.approx(model.graph_us, rel=0.1)
     assert graph.us < captured.low_us < model.graph_us < captured.high_us
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_model_with_another_optimizer_saves_more_than_estimated(name: str) -> None:
+    inputs, hidden, batch_size = NETWORKS[name]
+    found = outlooks(replace(asked(hidden, batch_size), inputs=inputs, optimizer="Adam"))
+    eager, captured = ({one.name: one for one in found.stages}[stage] for stage in ("torch-eager", CAPTURED))
+    (model,) = (model for model in found.own_models if model.name == name)
+    fused = torch_run.load(ROOT / model.path).rung("fused-optimizer")
+    assert "Adam" in model.optimizer
+    assert fused is not None
+    assert fused.step_us is not None
+    assert fused.step_us - model.graph_us > eager.us - captured.us
 
 
 def test_a_captured_step_needs_the_record_of_one() -> None:

@@ -320,9 +320,9 @@ def _sureness(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
     if _may_capture(stages, outlooks):
         us, low_us, high_us = eager.us / 2, eager.low_us / 2, eager.high_us / 2
         faster = {**stages, "torch-eager": msgspec.structs.replace(eager, us=us, low_us=low_us, high_us=high_us)}
-        gain_is = "likely, its size uncertain" if _captures(faster, outlooks) else "uncertain"
-        there = "on a host that launches twice as fast, say a desktop, the graph"
-        told = f"A gain is {gain_is}: {there} {_saves(faster, outlooks)}."
+        gain_is = "likely" if _captures(faster, outlooks) else "uncertain"
+        saves = _saves(faster, outlooks)
+        told = f"Elsewhere a gain is {gain_is}: on a host twice as fast, say a desktop, the graph {saves}."
     return f"{told} {TIME_IT}, or `--launch` (`run_ladder.py limits`)."
 
 
@@ -341,9 +341,7 @@ def _of_own_step(eager: Outlook, outlooks: Outlooks) -> str:
     us, beside = expected_us(eager), numbers.listing(["loading", "`.item()`", *outlooks.ignored])
     expected = f"{numbers.rough(eager.low_us)}-{numbers.rough(eager.high_us)} us"
     if is_below(eager):
-        return (
-            f"Your step takes less than eager mode should ({expected}): your host may be faster than the recorded one"
-        )
+        return f"Your step takes less than eager mode should ({expected}): your host may be faster than ours"
     if us > eager.high_us:
         return f"Your step takes longer than eager mode alone should: {beside} may be why. Begin with the data"
     alone = f"Your step is within what eager mode alone may take ({expected})"

@@ -534,6 +534,9 @@ def test_a_dry_run_tells_stages_and_time_and_leaves_nothing(
     before = snapshot(here)
     assert main(["--stages", "numpy", *SMALL, "--dry-run"]) == 0
     assert capsys.readouterr().out.startswith("36-4, batch 20: ")
+    assert main(["--hidden", "36,8,4", "--dry-run"]) == 0
+    meant = "lists hidden layers alone; for 36-8-4 write --hidden 8; this trains 36-36-8-4-4"
+    assert f"--hidden 36,8,4: {meant}" in " ".join(capsys.readouterr().out.split())
     assert main(["--stages", "numpy", "--batch-size", "401", "--dry-run"]) == 2
     assert "digits has 400 training images" in capsys.readouterr().err
     monkeypatch.delenv("LADDER_DATA_DIR")
@@ -546,8 +549,10 @@ def test_a_dry_run_tells_stages_and_time_and_leaves_nothing(
     assert "Not: cublas: no CUDA device" in told
     assert "Not: cpu-resident: Needs a network without hidden layers." in told
     assert "Time: 4 s of timed runs at most, 4 s a stage;" in told
-    assert main([*asked, "--budget-total", "1"]) == 0
-    assert "Time: 1 s of timed runs at most" in capsys.readouterr().out
+    assert main([*asked, "--budget-total", "1", "--hidden", "784,10"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Time: 1 s of timed runs at most" in told
+    assert "for 784-10 leave --hidden out; this trains 784-784-10-10" in told
     assert snapshot(here) == before
     assert main(["profile", "cublas", "--dry-run"]) == 2
     assert "cublas: cannot be measured here" in capsys.readouterr().err

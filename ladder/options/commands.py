@@ -28,6 +28,7 @@ from ladder.options.run_options import (
     Tools,
     Whole,
     read_by,
+    with_ends,
 )
 from ladder.records.jobs import Engine
 
@@ -332,10 +333,11 @@ class Advise(Tabled, frozen=True, kw_only=True):
         Tabled.__post_init__(self)
         if self.svg is not None and self.svg.suffix != ".svg":
             raise UsageError(f"--svg {self.svg}: must end in .svg; name such a file")
-        first, *inner, last = map(str, (self.inputs, *self.options.hidden, self.classes))
-        if inner[1:] and (inner[0], inner[-1]) == (first, last):
-            instead = f"write --hidden {','.join(inner[1:-1])}" if inner[2:] else "leave --hidden out"
-            raise UsageError(f"--hidden {','.join(inner)}: lists hidden layers alone; for {'-'.join(inner)} {instead}")
+        if told := with_ends(self.options.hidden, self.inputs, self.classes):
+            raise UsageError(told)
+        if self.classes == 1:
+            way_out = "give 2 or more, or measure another loss by `torch my_model.py`"
+            raise UsageError(f"--classes 1: softmax would always be 1; {way_out}")
 
 
 class Doctor(Tabled, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ to msgspec by its constraints and to people by its description.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
@@ -62,12 +62,26 @@ def _read_share(value: Any) -> Any:
 
 def _read_layers(value: Any) -> Any:
     """Widths, also as `[300, 100]`, or the hint that `784-300-100-10` has hidden ones inside."""
-    value = value.strip("[]").replace(" ", "") if isinstance(value, str) else value
-    widths = value.split("-") if isinstance(value, str) else []
+    if not isinstance(value, str):
+        return read_numbers(value)
+    widths = [width.strip() for width in value.strip("[]").split("-")]
     if len(widths) > 1 and all(width.isdecimal() for width in widths):
         hidden = ",".join(widths[1:-1] or widths)
         raise UsageError(f"--hidden {value}: lists hidden layers alone, with commas: --hidden {hidden}")
-    return read_numbers(value)
+    listed = [width.strip() for width in value.strip("[]").split(",")]
+    apart = " ".join(listed).split()
+    if len(apart) > len(listed) and all(width.isdecimal() for width in apart):
+        raise UsageError(f"--hidden {value}: takes commas: --hidden {','.join(apart)}")
+    return listed
+
+
+def with_ends(hidden: Sequence[int], inputs: int, classes: int) -> str:
+    """How to write hidden layers between these inputs and classes, if they are listed with both; else empty."""
+    if len(hidden) < 2 or (hidden[0], hidden[-1]) != (inputs, classes):
+        return ""
+    listed, inner = (",".join(map(str, layers)) for layers in (hidden, hidden[1:-1]))
+    instead = f"write --hidden {inner}" if inner else "leave --hidden out"
+    return f"--hidden {listed}: lists hidden layers alone; for {listed.replace(',', '-')} {instead}"
 
 
 def _read_tools(value: Any) -> Any:

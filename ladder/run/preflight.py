@@ -15,7 +15,7 @@ from common.data.npz import SUFFIX
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine.environment import cores_usable, missing
-from ladder.options.run_options import RunOptions
+from ladder.options.run_options import RunOptions, with_ends
 from ladder.records.run import ProblemRecord
 from ladder.run.observer import DownloadObserver
 from stages.engine.misfit import HINT
@@ -67,9 +67,16 @@ def posed(options: RunOptions, observer: DownloadObserver) -> tuple[Problem, Dat
     """The training problem and its images; UsageError for settings that do not go together."""
     options.problem()  # checked before the data is looked for, which may take a download
     dataset = dataset_of(data_dir=options.data_dir, seed=options.seed, observer=observer)
-    problem = options.problem(dataset.train.images.shape[1], dataset.classes)
+    problem = problem_of(options, dataset.train.images.shape[1], dataset.classes, observer)
     check_fits(problem, dataset)
     return problem, cut(dataset, problem.batch_size, options.max_steps)
+
+
+def problem_of(options: RunOptions, inputs: int, classes: int, observer: DownloadObserver) -> Problem:
+    """The training problem; a note says which network it is where the hidden layers repeat its ends."""
+    if told := with_ends(options.hidden, inputs, classes):
+        observer.note(f"{told}; this trains {'-'.join(map(str, (inputs, *options.hidden, classes)))}")
+    return options.problem(inputs, classes)
 
 
 def cannot_run(stage: Stage) -> str | None:

@@ -45,6 +45,7 @@ from ladder.run.preflight import (
     describe_problem,
     misfit,
     posed,
+    problem_of,
     refuse_idle_gpus,
     room_for_stages,
 )
@@ -327,7 +328,7 @@ def dry_run(asked: Run, runs: Path, observer: RunObserver) -> Planned:
         problem, dataset = posed(options, observer)
         steps = problem.steps(len(dataset.train.images))
     else:
-        problem = options.problem(INPUTS, CLASSES)
+        problem = problem_of(options, INPUTS, CLASSES, observer)
         check_oracle_fits(problem)
         steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)
     reasons = {entry.stage.name: cannot_run(entry.stage) or misfit(entry.stage, problem, steps) for entry in chosen}

@@ -481,7 +481,7 @@ COMMANDS: dict[str, FrontDoor] = {
             "where": (
                 ("--gpu", "NAME", "such as H200 or \"RTX 4090\" (this machine's, else H200)"),
                 ("--bandwidth", "GB/S", "of the memory of another GPU, for a guess"),
-                ("--launch", "US", "microseconds that your host takes per launch: `run_ladder.py limits` there "
+                ("--launch", "US", "time that your host takes per launch, such as 2.5us: `run_ladder.py limits` there "
                  "measures it"),
                 ("--measured-eager", "T", "one step of your own loop, such as 20ms, timed after synchronising, "
                  "DataLoader and optimizer included: replaces the estimate of eager mode"),

@@ -45,6 +45,11 @@ def _read_us(value: Any) -> Any:
     return float(value.removesuffix(unit)) * UNITS_US[unit]
 
 
+def _read_launch(value: Any) -> Any:
+    """A time of a launch: a number is microseconds."""
+    return _read_us(value) if isinstance(value, str) and value.endswith("s") else value
+
+
 StageFiles = Annotated[tuple[FilePath, ...], Meta(description="the name of a Python file")]
 RunName = Annotated[str, Meta(min_length=1, description="the name of a file or folder")]
 RunNames = Annotated[tuple[RunName, ...], Meta(description="the name of a file or folder")]
@@ -52,7 +57,9 @@ Format = Annotated[Literal["text", "markdown", "json", "csv"], Meta(description=
 GpuName = Annotated[Text, Meta(description="the name of a GPU, such as H200")]
 STEP_TIME = "a step's time from 20us to 10s, with its unit, such as 450us or 20ms"
 StepTime = Annotated[float, read_by(_read_us, STEP_TIME, ge=20, le=1e7)]
-LaunchTime = Annotated[float, Meta(gt=0, le=FINITE, description="a positive number, such as 2.5")]
+LaunchTime = Annotated[
+    float, read_by(_read_launch, "microseconds such as 2.5, or a time with its unit such as 2.5us", gt=0, le=FINITE)
+]
 Share = Annotated[float, Meta(ge=0, lt=1, description="a number from 0 to below 1, such as 0.1")]
 OPTIMIZERS = (
     "SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adafactor", "Adagrad", "Adadelta", "ASGD", "LBFGS", "Muon",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
-from ladder.options.commands import OPTIMIZERS, Run, Torch
+from ladder.options.commands import OPTIMIZERS, Advise, ListStages, Run, Torch
 from ladder.options.continuation import continuation
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions
@@ -53,6 +53,16 @@ def test_options_of_torch_become_a_command() -> None:
         energy=True, write=Path("b.py"), out=Path("d"),
     )  # fmt: skip
     assert parse(["torch", "--resume", "d", "--timeout", "9"]) == Torch(resume=Path("d"), timeout=9.0)
+
+
+@pytest.mark.parametrize(("typed", "us"), [("2.5", 2.5), ("2.5us", 2.5), ("0.25ms", 250.0)])
+def test_a_launch_s_time_may_have_a_unit(typed: str, us: float) -> None:
+    assert parse(["advise", "--launch", typed]) == Advise(options=RunOptions(), launch=us)
+
+
+@pytest.mark.parametrize("typed", ["300, 100", "[300,100]", " 300 ,100"])
+def test_a_list_may_have_brackets_and_blanks_beside_its_commas(typed: str) -> None:
+    assert parse(["list", "--hidden", typed]) == ListStages(hidden=(300, 100))
 
 
 def test_a_stopped_ladder_over_a_model_goes_on_with_its_folder() -> None:

@@ -13,7 +13,7 @@ from ladder.records.study import INDEX
 from reports.facts.baselines import fastest
 from reports.facts.predictions import judge
 from reports.facts.provenance import gpu_name
-from reports.facts.run_differences import cannot_compare
+from reports.facts.run_differences import cannot_compare, is_same_run
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.two_runs import CannotCompareError
 from reports.report_error import ReportError
@@ -52,7 +52,7 @@ def named_runs(names: Sequence[str], reference: Path) -> list[tuple[str, Results
     Raises CannotCompareError, and ResultsError for a file that cannot be read.
     """
     if len(names) < 2:
-        second = "runs/mine" if names[0].startswith(PREFIX) else "reference:h200"
+        second = _second(names[0], reference)
         raise CannotCompareError(f"compare {names[0]}: only one run; name a second one, such as {second}")
     candidates = [_candidates(name, reference) for name in names]
     for _, base in candidates[0]:  # the first problem that all of them have
@@ -64,6 +64,18 @@ def named_runs(names: Sequence[str], reference: Path) -> list[tuple[str, Results
             problems = ", ".join(label.rpartition("/")[2] for label, _ in candidate)
             raise CannotCompareError(f"{name}: has no run of the others' problem, only of {problems}")
     return [candidate[0] for candidate in candidates]  # the comparison itself reports the obstacle
+
+
+def _second(name: str, reference: Path) -> str:
+    """A run to compare with this one: a recorded run of its problem, on a GPU as it was, or else one of the user's."""
+    (_, own), *_ = _candidates(name, reference)
+    for folder in [] if name.startswith(PREFIX) else _recorded(reference):
+        with suppress(ResultsError):
+            other = load(folder)
+            is_alike = not cannot_compare(own, other) and bool(gpu_name(own)) == bool(gpu_name(other))
+            if is_alike and not is_same_run(own, other):
+                return f"{PREFIX}{folder.parent.name}/{folder.name}"
+    return "runs/mine"
 
 
 def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.run import Results, StageDoc, StageResult, save
+from ladder.records.run import Results, StageDoc, StageResult, load, save
 from reports.compare.run_lookup import named_runs, newest_run, run_of, run_to_explain
 from reports.facts.two_runs import CannotCompareError
 from reports.report_error import ReportError
@@ -61,7 +61,6 @@ def test_a_recorded_run_has_the_problem(reference: Path, tmp_path: Path, names: 
     ("names", "said"),
     [
         (["reference:h200"], "compare reference:h200: only one run; name a second one, such as runs/mine"),
-        (["mine.json"], "compare mine.json: only one run; name a second one, such as reference:h200"),
         (["reference:h300", "reference:h200"], "reference:h300: no such recorded run; there are a100/deep, h200/deep"),
         (["reference:a100/flat", "reference:h200"], "reference:a100/flat: no such recorded run"),
         (["reference:", "reference:h200"], "reference:: no such recorded run"),
@@ -70,6 +69,19 @@ def test_a_recorded_run_has_the_problem(reference: Path, tmp_path: Path, names: 
 def test_missing_runs_are_told(reference: Path, names: list[str], said: str) -> None:
     with pytest.raises(CannotCompareError, match=said):
         named_runs(names, reference)
+
+
+def test_the_run_to_compare_with_is_another_of_its_problem_and_kind_of_machine(reference: Path, tmp_path: Path) -> None:
+    (reference / "a100" / "broken").mkdir()
+    (reference / "a100" / "broken" / "results.json").write_text("{")
+    mine, odd, file = of_network(128, 128), of_network(7), tmp_path / "mine.json"
+    on_cpu = replace(mine, environment={**mine.environment, "gpu": None})
+    recorded = load(reference / "a100" / "deep")
+    proposed = "reference:a100/deep", "reference:h200/deep", "runs/mine", "runs/mine"
+    for one, second in zip((mine, recorded, on_cpu, odd), proposed, strict=True):
+        save(one, file)
+        with pytest.raises(CannotCompareError, match=f"{file}: only one run; name a second one, such as {second}$"):
+            named_runs([str(file)], reference)
 
 
 def test_two_gpus_with_one_beginning_are_told_apart(reference: Path) -> None:

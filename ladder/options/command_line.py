@@ -378,7 +378,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("[MODEL]", None, "your file, such as my_model.py: docs/your-model.md"),
                 ("--example", "EXAMPLE", "print a file to start from: tabular, mlp, cnn, ppo, chars"),
                 ("--stages", "RUNG,A..B", "names of rungs, or ranges (all but three)"),
-                ("--resume", "FOLDER", "continue a stopped run"),
+                ("--resume", "FOLDER", "continue a stopped run; MODEL may be left out"),
             ),
             "what to find out": (
                 ("--check", None, "whether all rungs are right; take no times"),

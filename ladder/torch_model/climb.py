@@ -15,7 +15,7 @@ from ladder.records.torch_run import TorchResults
 from ladder.torch_model import export
 from ladder.torch_model.plan import Plan, planned
 from ladder.torch_model.progress import TorchObserver
-from ladder.torch_model.session import check_file, has_gpu, opened
+from ladder.torch_model.session import check_file, has_gpu, opened, with_model
 from stages.torch import registry
 from stages.torch.registry import RUNGS, chosen, with_base
 
@@ -46,6 +46,7 @@ def plan(asked: Torch) -> Plan:
 def climbed(asked: Torch, view: TorchObserver, command: str, render: Callable[[TorchResults, Path], object]) -> Climbed:
     """Run the ladder in a folder, write the best loop, and render the reports."""
     export.check_target(asked.write)
+    asked = with_model(asked)
     with opened(asked, view, command) as session, resumable(asked, session.folder):
         try:
             results = session.run()

@@ -10,6 +10,7 @@ rung out.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 import time
@@ -104,10 +105,6 @@ def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]
         if earlier.environment.get("code") != environment.describe().get("code"):
             (asked.resume / REFERENCE).unlink(missing_ok=True)  # another version of ours made it
         asked = _as_it_began(asked, earlier.settings)
-    if asked.model is None:
-        raise UsageError(
-            f"--resume {asked.resume}: name the model's file, too: torch my_model.py --resume {asked.resume}"
-        )
     check_file(asked.model)
     rungs = chosen(asked.stages, on_gpu=on_gpu)
     if asked.write is not None and all(rung.group == "instead" for rung in rungs):
@@ -137,6 +134,20 @@ def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]
                 forget(folder, folder / LOGS, was_there=was_there)
 
 
+def with_model(asked: Torch) -> Torch:
+    """What was asked, with the file that a stopped run's command named. Raises UsageError where it is not there."""
+    if asked.model is not None or asked.resume is None:
+        return asked
+    earlier, words = load(asked.resume), list[str]()
+    with suppress(ValueError):  # no shell would take it
+        words = shlex.split(earlier.command)
+    named = [file for word in words if (file := Path(word)).name == earlier.model.file and file.is_file()]
+    if not named:
+        way_out = f"name it: torch {earlier.model.file} --resume {asked.resume}"
+        raise UsageError(f"--resume {asked.resume}: {earlier.model.file} is not where it was; {way_out}")
+    return msgspec.structs.replace(asked, model=min(named, key=lambda file: digest(file) != earlier.model.sha256))
+
+
 def _as_it_began(asked: Torch, before: TorchSettings) -> Torch:
     """A resumed run with the settings of its beginning; other epochs are for the recipe."""
     return msgspec.structs.replace(
@@ -160,12 +171,12 @@ def has_gpu() -> bool:
 
 
 def _check_resumable(asked: Torch, earlier: TorchResults) -> None:
-    if asked.model is not None:
-        measured = {asked.model.name: earlier.model.sha256, **earlier.model.beside}
-        for name, expected in measured.items():
-            file = asked.model.parent / name
-            if not file.is_file() or digest(file) != expected:
-                raise UsageError(f"{file}: is not the file that {asked.resume} measured; start anew")
+    assert asked.model is not None
+    measured = {asked.model.name: earlier.model.sha256, **earlier.model.beside}
+    for name, expected in measured.items():
+        file = asked.model.parent / name
+        if not file.is_file() or digest(file) != expected:
+            raise UsageError(f"{file}: is not the file that {asked.resume} measured; start anew")
     now = environment.describe()
     for part in ("gpu", "cpu", "libraries"):
         if now.get(part) != earlier.environment.get(part):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import sys
 import threading
@@ -508,12 +509,14 @@ def test_a_file_that_ends_its_process_leaves_the_log_that_the_refusal_names(tmp_
 def test_a_finished_run_that_is_resumed_shows_all_again_as_it_began(tmp_path: Path) -> None:
     def climb_it(**options: Any) -> tuple[climb.Climbed, Watcher, list[TorchResults]]:
         view, rendered = Watcher(), list[TorchResults]()
-        asked = Torch(model=file, **options)
-        return climb.climbed(asked, view, "torch", lambda results, _: rendered.append(results)), view, rendered
+        asked, command = Torch(**options), shlex.join(["python", "run_ladder.py", "torch", str(other), str(file)])
+        return climb.climbed(asked, view, command, lambda results, _: rendered.append(results)), view, rendered
 
-    file = tmp_path / "my_model.py"
+    file, other = tmp_path / "my models" / "my_model.py", tmp_path / "my_model.py"
+    file.parent.mkdir()
     file.write_text(models.source())
-    first, _, _ = climb_it(stages=("eager",), rounds=2, repeats=1, epochs=7, out=tmp_path / "run")
+    other.write_text("")
+    first, _, _ = climb_it(model=file, stages=("eager",), rounds=2, repeats=1, epochs=7, out=tmp_path / "run")
     again, view, rendered = climb_it(resume=tmp_path / "run")
     assert view.notes == ["nothing is left to measure"]
     assert view.rows == []
@@ -527,9 +530,16 @@ def test_a_finished_run_that_is_resumed_shows_all_again_as_it_began(tmp_path: Pa
     assert longer.results is not None
     assert longer.results.settings.epochs == torch_run.load(tmp_path / "run").settings.epochs == 900
 
-    climb_it(stages=("no-item",), check=True, out=tmp_path / "checked")
+    climb_it(resume=tmp_path / "run", write=tmp_path / "fast.py")
+    assert (tmp_path / "fast.py").is_file()
+
+    climb_it(model=file, stages=("no-item",), check=True, out=tmp_path / "checked")
     checked, view, _ = climb_it(resume=tmp_path / "checked")
     assert view.notes == ["nothing is left to measure"]
     assert checked.results is not None
     assert checked.results.settings.is_check
     assert not any(rung.processes for rung in checked.results.rungs)
+    for named in (file, other):
+        named.unlink()
+    with pytest.raises(UsageError, match=r"my_model\.py is not where it was; name it: torch my_model\.py --resume "):
+        climb_it(resume=tmp_path / "run")

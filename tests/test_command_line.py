@@ -152,7 +152,13 @@ def test_variables_that_make_a_stage_another_are_left_out(
     assert capsys.readouterr().err == "run_ladder.py: goes on without TORCHDYNAMO_DISABLE, which stages do not expect\n"
 
 
-def test_a_run_on_other_data_or_of_another_version_is_not_resumed(refused: Refused, here: Path, tmp_path: Path) -> None:
+def test_a_run_on_other_data_or_of_another_version_is_not_resumed(
+    refused: Refused, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.delenv("LADDER_DATA_DIR")
+        patched.setattr("ladder.run.session.dataset_of", None)  # which must not be called
+        assert "earlier: was measured on digits; give its --data-dir" in refused("--resume", "earlier")
     other = write_files(tmp_path / "other", quartet_arrays(401, 50, (6, 6), 4))
     line = refused("--resume", "earlier", "--data-dir", str(other))
     assert "earlier: was measured on digits, found here is other; give its --data-dir" in line

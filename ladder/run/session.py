@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from common.cuda.driver import devices
-from common.data.dataset import Dataset
+from common.data.dataset import SYNTHETIC, Dataset
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine import environment
@@ -138,6 +138,9 @@ def resume(
     results = msgspec.structs.replace(results, limits=results.limits or limits)
     options, was = from_record(results, asked.resume), results.problem
     problem = options.problem(was.inputs, was.classes)
+    is_found = was.dataset in ("MNIST", SYNTHETIC) or asked.data_dir or os.environ.get("LADDER_DATA_DIR")
+    if not is_found:  # before MNIST's mirrors are asked
+        raise UsageError(f"{folder}: was measured on {was.dataset}; give its --data-dir")
     dataset = dataset_of(data_dir=asked.data_dir, seed=options.seed, observer=observer)
     check_same_data(results, dataset, folder)
     dataset = cut(dataset, problem.batch_size, options.max_steps)

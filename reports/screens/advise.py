@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from ladder.records.expectation import Outlook, Outlooks, OwnModelRun
+from ladder.records.program import PROGRAM
 from reports.facts import numbers
 from reports.facts.advice import (
     advice_facts,
@@ -23,8 +24,8 @@ from reports.facts.advice import (
 from reports.screens.blocks import Block, Code, ColumnOf, Group, Screen, Sentences, Table, number, table_of
 
 WAYS = (
-    "python run_ladder.py torch --example {} > my_model.py  # put yours there",
-    "python run_ladder.py torch my_model.py --write train_fast.py  # checks, writes it",
+    "{} torch --example {} > my_model.py  # put yours there",
+    "{} torch my_model.py --write train_fast.py  # checks, writes it",
 )
 YOURS = "your loop"
 
@@ -46,7 +47,7 @@ def advise_screen(outlooks: Outlooks) -> Screen:
 def _ways(model: OwnModelRun | None) -> Iterator[Block]:
     """How to have the changes made."""
     if model:
-        yield Code("", [way.format(model.name) for way in WAYS], "sh")
+        yield Code("", [way.format(PROGRAM, model.name) for way in WAYS], "sh")
 
 
 def _warnings(outlooks: Outlooks) -> Iterator[str]:

@@ -60,6 +60,7 @@ PLAN: Plan = ("784-10", 4, 128, ["naive", "async"], WHY, 2, 20.0, 2.0, (Path("ru
 @cache
 @mock.patch("reports.screens.conclusion.PROGRAM", "python run_ladder.py")  # wherever Python lies
 @mock.patch("reports.screens.check.PROGRAM", "python run_ladder.py")
+@mock.patch("reports.screens.advise.PROGRAM", "python run_ladder.py")
 def renderings() -> dict[str, str]:
     """The text of every golden file, by its name."""
     run = sample.results()

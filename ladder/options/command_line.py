@@ -435,7 +435,7 @@ COMMANDS: dict[str, FrontDoor] = {
         (),
         "Each stage is FASTER, SLOWER, SAME within x%, or AMBIGUOUS. Three or more runs\n"
         "are shown side by side, and studies point by point. Exit status: 0 no\n"
-        "regression, 1 a regression, 2 no verdict.",
+        "regression, 1 a regression, 2 a stage is now skipped.",
     ),
     "explain": FrontDoor(
         "say where the time of one stage goes, and what to try next",
@@ -443,7 +443,7 @@ COMMANDS: dict[str, FrontDoor] = {
         {
             "what to explain": (
                 ("STAGE", None, "its name, as in `list`; a run: the fastest rung"),
-                ("[RUN]", None, "its folder, or reference:GPU[/PROBLEM] (the newest)"),
+                ("[RUN]", None, "its folder, or reference:GPU[/PROBLEM] (the newest in runs/)"),
                 STAGE_FILE,
             ),
             "output": (JSON, CSV),

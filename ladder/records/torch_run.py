@@ -7,7 +7,7 @@ pays, is computed by the properties here, once for the recipe and for every repo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -131,23 +131,6 @@ class TorchRung(msgspec.Struct, frozen=True):
         """Whether it has a time."""
         return self.status in RIGHT and bool(self.processes)
 
-    @property
-    def first_step_s(self) -> float:
-        """Seconds until the first step had run: the slowest process's, whose caches were cold."""
-        return max((process.first_step_s for process in self.processes), default=0.0)
-
-    def training_s(self, steps: int) -> float:
-        """Seconds for a whole training of `steps` steps, preparation included; the rung must be timed."""
-        assert self.step_us is not None
-        return self.first_step_s + steps * self.step_us * 1e-6
-
-    def pays_after(self, other: TorchRung) -> float | None:
-        """Steps from which on this rung takes less time in all than the other one; None if it never does."""
-        if self.step_us is None or other.step_us is None:
-            return None
-        gain_s = (other.step_us - self.step_us) * 1e-6
-        return max(0.0, self.first_step_s - other.first_step_s) / gain_s if gain_s > 0 else None
-
 
 class ModelRecord(msgspec.Struct, frozen=True):
     """The user's file, and what was found out about it."""
@@ -220,6 +203,27 @@ class TorchResults(msgspec.Struct, frozen=True):
         """The rung of this name; None if the run has none."""
         return next((rung for rung in self.rungs if rung.name == name), None)
 
+    def first_step_s(self, rung: TorchRung) -> float:
+        """Seconds until the first step had run: the slowest process's, whose caches were cold.
+
+        A rung with a change left out runs after its whole, when caches are warm, so its whole's slowest counts as well.
+        """
+        whole = self.rung(rung.parent or "") if rung.group == "left out" else None
+        processes = [*rung.processes, *(whole.processes if whole is not None else [])]
+        return max((process.first_step_s for process in processes), default=0.0)
+
+    def training_s(self, rung: TorchRung, steps: int) -> float:
+        """Seconds for a whole training of `steps` steps, preparation included; the rung must be timed."""
+        assert rung.step_us is not None
+        return self.first_step_s(rung) + steps * rung.step_us * 1e-6
+
+    def pays_after(self, rung: TorchRung, other: TorchRung) -> float | None:
+        """Steps from which on a rung takes less time in all than the other one; None if it never does."""
+        if rung.step_us is None or other.step_us is None:
+            return None
+        gain_s = (other.step_us - rung.step_us) * 1e-6
+        return max(0.0, self.first_step_s(rung) - self.first_step_s(other)) / gain_s if gain_s > 0 else None
+
     def recipe(self, epochs: int | None = None) -> TorchRecipe | None:
         """The recipe for a training of `epochs` epochs, those of the settings by default; None without times."""
         epochs = epochs or self.settings.epochs
@@ -229,26 +233,29 @@ class TorchResults(msgspec.Struct, frozen=True):
         if not exact:
             return None
         whole = [rung for rung in exact if rung.group == "ladder"] or exact
-        fastest = min(whole, key=lambda rung: rung.training_s(steps))
-        within = [rung for rung in exact if rung.training_s(steps) <= WITHIN * fastest.training_s(steps)]
-        chosen = min(within, key=lambda rung: (len(rung.changes), rung.training_s(steps)))
+        took_s = {rung.name: self.training_s(rung, steps) for rung in ours}
+        fastest = min(whole, key=lambda rung: took_s[rung.name])
+        within = [rung for rung in exact if took_s[rung.name] <= WITHIN * took_s[fastest.name]]
+        chosen = min(within, key=lambda rung: (len(rung.changes), took_s[rung.name]))
         return TorchRecipe(
             epochs=epochs,
             steps=steps,
             rung=chosen.name,
             fastest=fastest.name,
-            fastest_of_any=min(ours, key=lambda rung: rung.training_s(steps)).name,
-            changes=[_cost(change, (chosen, fastest), ours, steps) for change in chosen.changes[1:]],
+            fastest_of_any=min(ours, key=lambda rung: took_s[rung.name]).name,
+            changes=[_cost(change, (chosen, fastest), ours, took_s) for change in chosen.changes[1:]],
         )
 
 
-def _cost(change: str, wholes: Sequence[TorchRung], timed: Sequence[TorchRung], steps: int) -> RecipeChange:
+def _cost(
+    change: str, wholes: Sequence[TorchRung], timed: Sequence[TorchRung], took_s: Mapping[str, float]
+) -> RecipeChange:
     """What it costs to leave one change out of the first of these rungs that was timed without it."""
     for whole in wholes:
         rest = {*whole.changes} - {change}
         without = next((rung for rung in timed if {*rung.changes} == rest), None)
         if without is not None:
-            return RecipeChange(change, whole.name, without.name, without.training_s(steps) / whole.training_s(steps))
+            return RecipeChange(change, whole.name, without.name, took_s[without.name] / took_s[whole.name])
     return RecipeChange(change, wholes[0].name)
 
 

@@ -207,7 +207,7 @@ def _own_model(folder: Path) -> OwnModelRun | None:
         parameters=model.parameters,
         batch_size=model.batch_size,
         epochs=recipe.epochs,
-        prepare_s=graph.first_step_s,
+        prepare_s=run.first_step_s(graph),
         graph_us=graph.step_us,
     )
 

@@ -491,14 +491,10 @@ class Session:
         if isinstance(message, Failed):
             row = msgspec.structs.replace(row, status="crashed", reason=message.error)
         else:
-            judged, first_step_s = self._judgements[name], self._judgements[name].first_step_s
-            whole, compiled = self._rows.get(name.partition(WITHOUT)[0]), rung_named(name).step.compiler.arguments
-            if row.group == "left out" and compiled is not None and whole is not None:
-                first_step_s = max(first_step_s, whole.first_step_s)
-                row = msgspec.structs.replace(row, notes=[*judged.notes, FOUND_CODE.format(whole.name)])
-            measured = msgspec.structs.replace(message.measured, prepare_s=first_step_s)
+            judged = self._judgements[name]
+            measured = msgspec.structs.replace(message.measured, prepare_s=judged.first_step_s)
             own = TorchProcess(
-                measured, message.steps, message.host_s, first_step_s, judged.peak_mib, message.step_joules
+                measured, message.steps, message.host_s, judged.first_step_s, judged.peak_mib, message.step_joules
             )
             row = msgspec.structs.replace(row, processes=self._with_disturbances([*row.processes, own]))
         self._rows[name] = row
@@ -555,7 +551,6 @@ class Session:
 WAITING = "OMP_WAIT_POLICY"  # passive: where no step is timed, threads that wait for each other leave the core
 MODULE = [sys.executable, "-m", "ladder.torch_model.worker"]
 POLL_S = 0.1
-FOUND_CODE = "its first step is that of {}, whose compiled code it found"
 SEVERITY: tuple[TorchStatus, ...] = ("passed", "less exact", "refused", "crashed", "wrong")
 
 

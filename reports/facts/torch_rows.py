@@ -156,7 +156,7 @@ def _row(rung: TorchRung, results: TorchResults) -> TorchRow:
     versus_eager = None if rung.name == EAGER else ratio(eager, rung, results)
     pays_after = None
     if eager is not None and versus_eager is not None and not versus_eager.is_noise:
-        pays_after = rung.pays_after(eager)
+        pays_after = results.pays_after(rung, eager)
     return TorchRow(
         rung,
         regime(rung, results),
@@ -166,7 +166,7 @@ def _row(rung: TorchRung, results: TorchResults) -> TorchRow:
         versus_eager,
         pays_after,
         pays_after / results.model.steps_per_epoch if pays_after is not None else None,
-        rung.first_step_s if rung.is_timed else None,
+        results.first_step_s(rung) if rung.is_timed else None,
         max((process.peak_mib for process in rung.processes if process.peak_mib is not None), default=None),
         _median(process.step_joules for process in rung.processes),
     )
@@ -187,17 +187,18 @@ def ratio(base: TorchRung | None, own: TorchRung, results: TorchResults, steps: 
     """
     if base is None or not base.is_timed or not own.is_timed:
         return None
-    return ratio_of(*(_times(rung, steps, assumed_spread(rung, results)) for rung in (base, own)))
+    both = ((rung, assumed_spread(rung, results), results.first_step_s(rung)) for rung in (base, own))
+    return ratio_of(*(_times(rung, spread, first_step_s, steps) for rung, spread, first_step_s in both))
 
 
 def live_ratio(base: TorchRung, own: TorchRung) -> Ratio:
     """The same of two timed rungs' steps before there is a record, with the noise of a host that launches kernels."""
-    return ratio_of(*(_times(rung, None, _crowded(rung) or HOST_SPREAD) for rung in (base, own)))
+    return ratio_of(*(_times(rung, _crowded(rung) or HOST_SPREAD) for rung in (base, own)))
 
 
-def _times(rung: TorchRung, steps: int | None, spread: float) -> Times:
+def _times(rung: TorchRung, spread: float, first_step_s: float = 0.0, steps: int | None = None) -> Times:
     """A rung's microseconds per step, its share of the preparation included if the number of steps is given."""
-    prepare_us = rung.first_step_s / steps * 1e6 if steps else 0.0
+    prepare_us = first_step_s / steps * 1e6 if steps else 0.0
     assert rung.step_us is not None
     return Times(
         rung.step_us + prepare_us,
@@ -266,7 +267,7 @@ def _overtaken(chosen: TorchRow, rows: Iterable[TorchRow], results: TorchResults
     found = []
     for row in rows:
         gain = ratio(chosen.rung, row.rung, results) if row.is_exact and row.rung.group == "ladder" else None
-        steps = row.rung.pays_after(chosen.rung) if gain is not None and not gain.is_noise else None
+        steps = results.pays_after(row.rung, chosen.rung) if gain is not None and not gain.is_noise else None
         if steps:
             found.append((steps / results.model.steps_per_epoch, row))
     return min(found, key=lambda pair: pair[0], default=None)

@@ -174,9 +174,8 @@ class OwnModel:
         rows = {row.name: row for row in torch_rows(results)}
         timed = {name: row.rung for name, row in rows.items() if row.rung.step_us is not None}
         self.us = {name: shown(rung.step_us, numbers.microseconds(rung.step_us)) for name, rung in timed.items()}
-        self.first_s = {
-            name: shown(rung.first_step_s, numbers.seconds(rung.first_step_s)) for name, rung in timed.items()
-        }
+        first_s = {name: rows[name].first_step_s for name in timed}
+        self.first_s = {name: shown(value, numbers.seconds(value)) for name, value in first_s.items()}
         best = _best(rows, exact=True)
         assert best is not None
         self.best = best.name
@@ -188,6 +187,6 @@ class OwnModel:
         verdict = torch_verdict(results)
         assert verdict is not None
         self.recipe, self.epochs = verdict.chosen.name, verdict.epochs
-        pays = timed["compiled-graph"].pays_after(timed["step-graph"]) if "compiled-graph" in timed else None
+        pays = results.pays_after(timed["compiled-graph"], timed["step-graph"]) if "compiled-graph" in timed else None
         self.compiling_pays = shown(pays, f"{float(f'{pays:.2g}'):,.0f}") if pays else None
         self.steps_per_epoch = results.model.steps_per_epoch

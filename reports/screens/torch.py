@@ -6,11 +6,12 @@ import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from ladder.records.statistics import VERDICT_CONFIDENCE
+from ladder.records.statistics import CPU_SPREAD, GPU_SPREAD, HOST_SPREAD, VERDICT_CONFIDENCE
 from ladder.records.torch_run import (
     FIRST_ROW,
     RIGHT,
@@ -74,12 +75,16 @@ NEVER, AT_ONCE = "never", "at once"
 LEAST_EPOCHS = 0.1  # after which a rung pays off that are told
 CALLED: set[TorchStatus] = {"wrong", "refused"}  # what a rung is; else it is what a rung did
 SHOWN_S = 0.05  # the shortest part of a run that is listed
+AFTER = re.compile(r"parameters after (\d+) steps")  # of a check
 NO_REASON = "the record gives no reason"
 HOW_TO_READ = (
-    "Times are medians over processes, with the range of single runs. Speedups here are of single steps, without "
-    f"preparation, with their {VERDICT_CONFIDENCE:.1%} interval where there is room; one with {ABOUT} may be noise, so "
-    "that nothing is said of when it pays off. The first step includes building, compiling and capturing."
+    f"Brackets hold {VERDICT_CONFIDENCE:.1%} intervals, for which so few processes have an assumed scatter: "
+    f"{HOST_SPREAD:.0%} where the host launches kernels, {GPU_SPREAD:.0%} for graphs, {CPU_SPREAD:.0%} on a CPU. "
+    f"Speedups here are of single steps; {ABOUT} marks one that may be noise. The first step is the slowest process's, "
+    "compiling and capturing included; where a change is left out, the parent's counts as well."
 )
+STILL = {"no-item": "still reads the loss in every step", "resident": "still brings each batch from the host"}
+TUNED = f"the tuned eager loop (`{FUSED}`)"
 HOW_TO_READ_A_CHECK = (
     "Each row shows the check that decides its grade, with its error and the limit up to which a rung is as exact. "
     "Where the check names a tensor, both are multiples of eager mode's own largest error, in the rung's precision."
@@ -114,8 +119,8 @@ def _is_busy(rows: Sequence[TorchRow]) -> bool:
 def _terms(rows: Sequence[TorchRow]) -> Block:
     """The words of the table and of the verdict that need one of their own."""
     grades = {STATUS[row.rung.status] for row in rows}
-    shown = [*(term for term in terms() if term in grades), "pay off"]
-    return Sentences([f"{term.capitalize()}: {terms()[term]}" for term in shown], "quiet", is_list=True)
+    told = [f"{term.capitalize()}: {words}" for term, words in terms().items() if term in grades]
+    return Sentences(told, "quiet", is_list=True)
 
 
 def plan_screen(
@@ -194,13 +199,17 @@ def verdict_sentences(
         if verdict.later is not None:
             yield f"Counting preparation, `{verdict.later.name}` pays off after {_epochs(verdict.later)}."
     elif verdict.eager is None:
-        over = f", {verdict.versus_fused.as_fast_as(f'`{FUSED}`')}" if verdict.versus_fused is not None else ""
+        over = f", {verdict.versus_fused.as_fast_as(TUNED)}" if verdict.versus_fused is not None else ""
         yield (
             f"Eager mode has no time, so this run compares nothing with the usual loop. For {epochs} on "
             f"{device(results)}, {name} is the fastest of its rungs{over}, preparation included."
         )
     else:
         yield f"For {epochs} on {device(results)}, {name} makes the whole training {_gains(verdict)}."
+        change, whole = verdict.chosen.label.removeprefix("without "), verdict.chosen.rung.parent
+        is_left_out = verdict.chosen.rung.group == "left out"  # its name denies twice
+        does = f"That rung is `{whole}`, but {STILL.get(change, f'leaves out `{change}`')}. " * is_left_out
+        yield f"{does}Trainings are computed from the first and the median step."
         told = [f"it pays off after {_epochs(verdict.chosen)}"] if verdict.chosen.pays_after else []
         if verdict.overtaken is not None:
             after, other_rung = verdict.overtaken
@@ -209,7 +218,7 @@ def verdict_sentences(
             yield f"Counting preparation, {', and '.join(told)}."
         if programs is not None and programs.diff:
             lines = numbers.count(programs.added, "line")
-            yield f"Its script has {lines} that the plain loop lacks: compare `train_fast.py` with `train_plain.py`."
+            yield f"Its script, `train_fast.py`, adds or changes {lines} of the plain loop in `train_plain.py`."
     other, gain = verdict.in_any_precision, verdict.versus_chosen
     if other is not None and gain is not None:
         yield (
@@ -221,7 +230,7 @@ def verdict_sentences(
 
 def _gains(verdict: TorchVerdict) -> str:
     """The speedups of the whole training over both baselines, since the naive loop alone flatters."""
-    over = ((verdict.versus_eager, "eager mode"), (verdict.versus_fused, f"`{FUSED}`"))
+    over = ((verdict.versus_eager, "eager mode"), (verdict.versus_fused, TUNED))
     gains = [gain.as_fast_as(name) for gain, name in over if gain is not None]
     step = verdict.chosen.versus_eager
     alone = f" (a single step: {numbers.ratio(step.times)})" if step is not None else ""
@@ -229,10 +238,9 @@ def _gains(verdict: TorchVerdict) -> str:
 
 
 def _epochs(row: TorchRow) -> str:
-    """The epochs after which a rung pays off, and the steps."""
-    epochs = row.pays_after_epochs or 0.0
-    whole = "one epoch" if epochs <= 1 else f"about {numbers.rough(epochs)} epochs"
-    return f"{'less than ' if epochs < 1 else ''}{whole}"
+    """The epochs after which a rung pays off; of less than one, the steps."""
+    epochs, steps = row.pays_after_epochs or 0.0, row.pays_after or 0.0
+    return f"about {numbers.rough(epochs)} epochs" if epochs >= 1 else f"about {numbers.rough(steps)} steps"
 
 
 def _error_ratio(row: TorchRow) -> str:
@@ -241,13 +249,19 @@ def _error_ratio(row: TorchRow) -> str:
 
 def run_table(rows: Sequence[TorchRow]) -> Table:
     """A row for each rung, defeats included."""
-    return Table([column.over(rows) for column in COLUMNS], _group_headings(rows), _note)
+    return Table([column.over(rows) for column in COLUMNS], _group_headings(rows), partial(_note, rows))
 
 
-def _note(shown: Sequence[str]) -> str:
+def _note(rows: Sequence[TorchRow], shown: Sequence[str]) -> str:
     """How to read the table; a column that has no room is not explained."""
     words = [" ".join(text.split()) for text in (ERROR_RATIO, SAME_BITS) if text in shown]
-    return " ".join([HOW_TO_READ, *(f"{term.capitalize()}: {terms()[term]}" for term in words)])
+    named = grouped((len(row.rung.processes), row.label) for row in rows if row.rung.is_timed)
+    *fewer, most = sorted(named) or [0]
+    few = "".join(f" ({numbers.brief(named[count])}: {count})" for count in fewer)
+    return " ".join([
+        f"Times are medians over {most} process{'es' * (most != 1)}{few}, with the range of single runs.", HOW_TO_READ,
+        *(f"{term.capitalize()}: {terms()[term]}" for term in words),
+    ])  # fmt: skip
 
 
 def _group_headings(rows: Sequence[TorchRow]) -> dict[int, str]:
@@ -320,18 +334,22 @@ def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> I
         yield Sentences([f"Nothing: no rung saves time beyond the noise. `train_fast.py` holds {holds}."])
     else:
         count = numbers.count(len(verdict.changes), "change")
-        others = {change.whole for change in verdict.changes if change.costs is not None} - {verdict.chosen.name}
-        borrowed = "".join(f" Some are the cost of leaving it out of `{name}`, the fastest." for name in others)
+        wholes = {change.whole for change in verdict.changes if change.costs is not None}
+        beside = wholes if len(wholes) > 1 else ()
+        whole, marks = "the rung beside it" if beside else f"`{verdict.changes[-1].whole}`", ""
+        if any(change.is_noise for change in verdict.changes):
+            marks += " One within noise stays, as one at a time was left out."
         if any(change.costs is None for change in verdict.changes):
-            borrowed += " A dash: no row of this run leaves out that change alone, as a run of all rungs does."
+            marks += " A dash: not measured."
         yield Sentences([
             f"The recipe for {numbers.count(verdict.epochs, 'epoch')} is `{verdict.chosen.name}`: {count}, the "
-            "shortest set within 5% of the fastest as exact as eager mode. Without a change, the whole training takes "
-            f"this many times as long.{borrowed}"
+            f"shortest set within 5% of the fastest as exact as eager mode. Without a change, "
+            f"the whole training takes this many times as long as that of {whole}.{marks}"
         ])  # fmt: skip
         yield table_of(verdict.changes, [
             ColumnOf("change", lambda change: change.name),
             number("without it", lambda change: _costs(change.costs, is_noise=change.is_noise)),
+            ColumnOf("compared with", lambda change: change.whole if change.whole in beside else "", 2),
             ColumnOf("what it does", lambda change: change.words, 1),
         ])  # fmt: skip
     if programs is not None and programs.diff:
@@ -376,12 +394,18 @@ def _disturbed(rows: Sequence[TorchRow]) -> Iterator[str]:
 
 
 def _on_reference(results: TorchResults) -> Iterator[str]:
-    reference = results.model.reference
+    reference, model = results.model.reference, results.model
     if reference == "float64":
-        yield "The reference is the same training in float64."
+        checks = " ".join(check.what for rung in results.rungs for check in rung.checks)
+        steps = max(map(int, AFTER.findall(checks)), default=0)
+        off = ", with dropout off" * model.has_dropout
+        yield (
+            f"Checked against float64{off}: parameters, optimizer state and losses after up to {steps} steps, but not "
+            "the final quality of the model."
+        )
     elif reference:
         yield f"Repeated eager runs are the reference: {_ended(reference)}"
-    if not results.model.is_repeatable:
+    if not model.is_repeatable:
         yield "Two eager runs from the same parameters differ, so limits allow for that difference."
 
 
@@ -470,7 +494,7 @@ def _in_detail(row: TorchRow) -> Iterator[str]:
         memory = f", and it needs at most {numbers.memory(row.peak_mib)}" if row.peak_mib is not None else ""
         yield f"Its first step ends after {numbers.seconds(row.first_step_s)}{memory}."
     if row.pays_after is not None:
-        yield f"It pays off after {numbers.rough(row.pays_after)} steps, which is {_epochs(row)}."
+        yield f"It pays off after {numbers.rough(row.pays_after)} steps, {numbers.rough(row.pays_after_epochs)} epochs."
     if row.step_joules is not None:
         yield f"A step draws {numbers.microseconds(row.step_joules)} J."
     same = ", and every parameter has the same bits" if rung.same_bits else ""
@@ -538,6 +562,6 @@ COLUMNS: Sequence[ColumnOf[TorchRow]] = (
     number("memory", lambda row: numbers.memory(row.peak_mib), 6, data={"peak_mib": attrgetter("peak_mib")}),
     number("J/step", lambda row: numbers.microseconds(row.step_joules), 6,
            data={"step_joules": attrgetter("step_joules"), "processes": lambda row: len(row.rung.processes)}),
-    ColumnOf("change", lambda row: row.rung.words, 9),
+    ColumnOf("change", lambda row: row.rung.words if row.label == row.name else "", 9),
 )
 # fmt: on

@@ -87,6 +87,19 @@ def test_a_rung_whose_preparation_takes_long_overtakes_a_quick_one_later() -> No
     assert verdict_of(a_torch_run(epochs=1)).overtaken[1].name == "step-graph"  # before compiled-graph
 
 
+def test_a_change_left_out_costs_what_it_does_with_caches_as_cold() -> None:
+    steps, name = 10 * STEPS_PER_EPOCH, "step-graph-without-resident"  # it ran later, and found warm caches
+    changes = ["eager", "no-item", "fused-optimizer", "step-graph"]
+    warm = a_rung(name, "step-graph", 300.0, first_step_s=0.01, group="left out", changes=changes)
+    run = a_torch_run(epochs=10)
+    verdict = verdict_of(replace(run, rungs=[*run.rungs, warm]))
+    change = next(change for change in verdict.changes if change.name == "resident")
+    assert change.costs == pytest.approx((0.5 + steps * 301.5e-6) / (0.5 + steps * 201e-6))
+    assert row_of(name, replace(run, rungs=[*run.rungs, warm])).first_step_s == 0.5
+    slow = replace(warm, processes=[a_process(300.0, 0.7)])
+    assert row_of(name, replace(run, rungs=[*run.rungs, slow])).first_step_s == 0.7
+
+
 def test_the_verdict_compares_whole_trainings_with_eager_mode_and_the_fused_optimizer() -> None:
     verdict = verdict_of(RUN)
     steps = 3000 * STEPS_PER_EPOCH

@@ -50,6 +50,11 @@ class Lead:
         """The reference's microseconds per step on the compared clock."""
         return (gpu_times if self.on_gpu_time else host_times)(self.reference).median_us
 
+    @property
+    def own_us(self) -> float:
+        """The stage's on the same clock."""
+        return self.reference_us / self.ratio.times
+
 
 def lead(stage: StageResult, results: Results) -> Lead | None:
     """The stage's lead over the fastest reference that counts for it; None if there is none, or no time.

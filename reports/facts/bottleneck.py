@@ -14,6 +14,7 @@ from reports.facts import numbers
 from reports.facts.cpu_bottleneck import next_on_cpu
 from reports.facts.kernel_bottleneck import WHOLE, Advice, Case, kernels_advice
 from reports.facts.profiles import launch_us
+from reports.facts.ratios import NOISE
 from reports.facts.time_breakdown import Profiled, fitted, profiled
 
 LARGE = 0.2  # share; where kernels take most, so long a wait for the host is named as well
@@ -34,7 +35,9 @@ def next_step(run: Results, profiled: Profiled) -> Advice:
     total = sum(profiled.parts_us.values())
     host = sum(part_us for part, part_us in profiled.parts_us.items() if part.startswith("host")) / total
     beside = f"; for {numbers.share(host)} the GPU waits for the host" * (name == "kernels" and host > LARGE)
-    part = f"{numbers.aligned(us, total)} us ({numbers.share(us / total)} of a step{beside})"
+    usual = abs(total / profiled.step_us - 1) <= NOISE  # a process that was not profiled may take another time
+    step = "a step" if usual else f"the profiled {numbers.aligned(total, total)} us"
+    part = f"{numbers.aligned(us, total)} us ({numbers.share(us / total)} of {step}{beside})"
     return ADVICE[name](Case(run, profiled), "the whole step" if us > WHOLE * total else part)
 
 

@@ -26,6 +26,7 @@ LARGEST_CLUSTER = 16  # blocks; the most on any GPU
 NEAR_MEMORY = 0.5  # share of the memory's rate; a faster kernel cannot gain much but by moving less
 NEAR_ARITHMETIC = 0.5  # share of the kernels' time that the products take at the GPU's own rate
 MANY_BYTES = 0.25  # share of a step in which memory reads and writes all weights once
+TOLD = 0.05  # share of a step; a lower floor of its design tells nothing
 EXPLAINING = 0.5  # share of a step; a lower floor of its design does not tell what bounds it
 EXCHANGES = "exchanges between blocks"
 MANY_KERNELS = 0.2  # share of the kernels' time that empty ones would take
@@ -128,8 +129,9 @@ def _persistent(case: Case, kernel: KernelUse) -> Advice:
     if design := case.one.design:
         share, bound_by = design.total_us / case.one.step_us, largest_part(design)
         least = f"{numbers.microseconds(design.total_us)} us per step ({numbers.rough_share(share)})"
-        told += f". The floor of its design is {least}, mostly {bound_by}"
-        told += "; the rest is not attributed" * (share < EXPLAINING)
+        if share >= TOLD:
+            told += f". Its design takes at least {least}, mostly {bound_by}"
+            told += "; the rest is not attributed" * (share < EXPLAINING)
     if problem.hidden and case.one.stage.precision == "float32":
         return Advice(f"{told}.", "Multiply and exchange 16-bit numbers: fewer instructions, and half the bytes.")
     if bound_by != EXCHANGES:

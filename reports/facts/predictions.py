@@ -28,8 +28,7 @@ NEAR_FACTOR = 0.05
 NEAR_DIFFERENCE = 0.25  # of two times, so it carries the errors of both
 HOW_TO_READ = (
     f"A prediction is hit within {NEAR_TIME:.0%} of a time, {NEAR_FACTOR:.0%} of a factor, {NEAR_DIFFERENCE:.0%} of a "
-    f"difference, or {NOISE:.0%} beyond a range; else missed, or undecided where noise may be why: a process, or the "
-    "interval of a ratio within noise, reaches so far."
+    f"difference, or {NOISE:.0%} beyond a range. A miss is undecided where noise may be why."
 )
 ENTRY = re.compile(
     r"(?:(?P<count>\d+) of )?"

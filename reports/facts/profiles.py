@@ -61,11 +61,12 @@ def seen_by(profile: Profile) -> str:
 
 
 def stretched(profiles: Mapping[str, Profile]) -> str:
-    """How far the tools of these profiles by stage, at least one, stretched steps, and whose they stretched most."""
+    """The tools of these profiles by stage, at least one, and whose step they stretched most, if that is far."""
     tools = numbers.listing(dict.fromkeys(TOOLS[profile.tool] for profile in profiles.values()))
     name, most = max(profiles.items(), key=lambda one: one[1].slowdown)
-    longer = f"{numbers.rough_share(most.slowdown)} longer, the most{'; its split is a guide' * (most.slowdown > FAR)}"
-    return f"Shares of a step come from {tools}, scaled back. Profiled, a step of `{name}` took {longer}."
+    longer = f"{numbers.rough_share(most.slowdown)} longer: take its split as a guide."
+    far = f" Profiled, a step of `{name}` took {longer}" * (most.slowdown > FAR)
+    return f"Shares of a step come from {tools}, scaled back.{far}"
 
 
 def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:

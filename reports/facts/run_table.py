@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from ladder.records.exactness import AS_EXACT
 from ladder.records.run import ABLATIONS, BLOCKS, ProblemRecord, Results, StageResult, Timing
-from ladder.records.statistics import VERDICT_CONFIDENCE
+from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, ratio, references
 from reports.facts.grouped import grouped
@@ -25,7 +25,9 @@ MARK = {
     SOME_DISTURBED: f"a disturbed process took over {numbers.share(NOISE)} longer or shorter than the others",
     ALL_DISTURBED: "all processes were disturbed",
 }
-UNMARKED = f"Unmarked: undisturbed, or each disturbed process within {numbers.share(NOISE)} of the others."
+UNMARKED = (
+    f"Unmarked: no process was disturbed, or those that were agree with the others within {numbers.share(NOISE)}."
+)
 MARKS = f"{'; '.join(f'{mark}: {words}' for mark, words in MARK.items())}."
 
 LACKING = "*"  # behind `passed`
@@ -37,7 +39,9 @@ LAUNCHES = "Launches: kernels or graphs that the host launches per step."
 FASTEST_REFERENCE = (
     f"the run's fastest reference {AS_EXACT} (float32 before tf32, tf32 before bf16 and fp16; no reference is in tf32)"
 )
-ON_GPU_TIME = "GPU time: how long the GPU was busy, without the waits of that reference's own loop."
+ON_GPU_TIME = (
+    "GPU time: how long the GPU was busy, without the waits of that reference's own loop, where the lead is smaller so."
+)
 CYCLES = "Cycles/step: SM clock cycles, at the clock that NVML read after the timed runs."
 FLOOR = (
     "x floor: the time as a multiple of the floor of this design, the least that its own launches, kernels, exchanges "
@@ -57,10 +61,12 @@ def speedups(results: Results) -> str:
     processes = max((len(stage.processes) for stage in results.stages), default=0) or 1
     alike = Times(1.0, [1.0] * processes)
     least = numbers.share(ratio_of(alike, alike).interval[1] - 1)
+    as_before = ", as earlier recordings scatter" * (processes < BOOTSTRAP_PROCESSES)
     return (
-        f"Below 1x a rung is slower. Brackets behind a speedup hold its {VERDICT_CONFIDENCE:.1%} interval: with "
-        f"{processes} process{'es' * (processes > 1)} on each side, at least {least} up and down (docs/statistics.md). "
-        "A speedup is within noise if its interval includes 1; each is judged alone."
+        f"Brackets behind a speedup hold its {VERDICT_CONFIDENCE:.1%} interval: with "
+        f"{processes} process{'es' * (processes > 1)} on each side, at least {least} up and down{as_before} "
+        "(docs/statistics.md). A speedup is within noise if its interval includes 1; nothing allows for picking the "
+        "fastest of many."
     )
 
 
@@ -84,7 +90,7 @@ def how_references_run(results: Results) -> str:
     seldom = f"once in {every} epochs" if every > 1 else "in every epoch"
     has_usual = every > 1 and any(stage.name == "torch-dataloader" for stage in timed)
     usual = "; `torch-dataloader` does so in every epoch" * has_usual
-    variant = " A variant behind a name comes from a search or a rule (docs/method.md)." * any(
+    variant = " Brackets behind a reference name what a search or a rule chose for it (docs/method.md)." * any(
         stage.detail for stage in timed
     )
     return f"References compute loss and accuracy {seldom}{usual}.{variant}" if timed else ""
@@ -192,7 +198,7 @@ def yardsticks(results: Results) -> str:
     named = []
     for name, leads in used.items():
         on_gpu = {best_lead.on_gpu_time for best_lead in leads}
-        clock = "" if True not in on_gpu else " on GPU time" if False not in on_gpu else ", of some on GPU time,"
+        clock = "" if True not in on_gpu else " on GPU time" if False not in on_gpu else " (some on GPU time)"
         detail = f" ({numbers.line(leads[0].reference.detail)})" if leads[0].reference.detail else ""
         named.append(f"{name}{detail}{clock} for {numbers.listing(dict.fromkeys(map(_rows_of, leads)))}")
     waits = f" {ON_GPU_TIME}" if "on GPU time" in " ".join(named) else ""

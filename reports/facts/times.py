@@ -31,3 +31,9 @@ def step_times_us(stage: StageResult | None) -> list[float]:
     steps = stage.timing.epochs * stage.timing.steps_per_epoch
     times = [statistics.median(process.runs_s) / steps * 1e6 for process in stage.processes if process.runs_s]
     return times if all(0 < time < math.inf for time in times) else []
+
+
+def disagreement(stage: StageResult) -> float:
+    """By which share a run of a stage's slowest process takes longer than one of its fastest process."""
+    medians = [statistics.median(process.runs_s) for process in stage.processes if process.runs_s]
+    return max(medians) / min(medians) - 1 if medians and min(medians) > 0 else 0.0

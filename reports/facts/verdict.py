@@ -12,12 +12,14 @@ from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.baselines import fastest, overall_winner, ratio, references
 from reports.facts.energy import saving
+from reports.facts.grouped import grouped
 from reports.facts.predictions import judged
 from reports.facts.ratios import Ratio
 from reports.facts.run_table import disturbed_mark, lacks_a_check, table_order
 from reports.facts.stage_facts import StageFacts
-from reports.facts.study_points import PointLead, StudyResults, is_disturbed, overall_winners, point_text
-from reports.facts.times import median_us, step_times_us, step_us
+from reports.facts.study_points import PointLead, StudyResults, is_disturbed, overall_winners, point_text, point_winners
+from reports.facts.times import disagreement, median_us, step_times_us, step_us
+from reports.facts.warnings import disturbance, worst
 
 NAMED = 3  # rungs that a sentence names, at most
 Gain = tuple[StageResult, Ratio]  # a rung, and its time beside its parent's
@@ -39,8 +41,8 @@ def _fastest(results: Results) -> Iterator[str]:
         yield f"No rung was timed; `{best.name}`, the fastest reference, takes {step} per step."
         return
     reference = overall_winner(results)
-    beside = list(filter(None, (_of_first(rungs[0], best), _of_reference(results))))
-    told = f": {numbers.listing(beside)}" if beside else ""
+    beside = list(filter(None, (_of_reference(results), _of_first(rungs[0], best))))
+    told = f": {', and '.join(beside)}" if beside else ""
     aside = "" if best.precision == "float32" else f" in {numbers.precision(best.precision)}"
     compared = {row.name: row for row in (best, rungs[0], *([reference.reference] if reference else []))}
     counts = sorted({len(step_times_us(row)) for row in compared.values()})
@@ -52,11 +54,11 @@ def _fastest(results: Results) -> Iterator[str]:
 
 
 def _disturbed(compared: Mapping[str, StageResult]) -> str:
-    """The end of a sentence on times that other work disturbed; empty without any."""
-    names = [name for name, stage in compared.items() if disturbed_mark(stage)]
-    named = numbers.listing(f"`{name}`" for name in names) if names else ""
-    times = "these times" if len(names) == len(compared) else f"the time of {named}"
-    return f"; other work disturbed {times}" if names else ""
+    """The end of a sentence on times that other work disturbed, and how far these are off; empty without any."""
+    apart = {name: disagreement(stage) for name, stage in compared.items() if disturbed_mark(stage)}
+    by = {name: f" (its processes differ by {numbers.share(gap)})" * (gap > 0.001) for name, gap in apart.items()}
+    few = [f"`{name}`{words}" for name, words in by.items()]
+    return f"; other work disturbed {numbers.listing(few)}" if few else ""
 
 
 def _of_first(first: StageResult, best: StageResult) -> str:
@@ -71,7 +73,8 @@ def _of_reference(results: Results) -> str:
     lead = overall_winner(results)
     if lead is None:
         return ""
-    clock = " by GPU time" if lead.on_gpu_time else ""
+    both = f"{numbers.microseconds(lead.own_us)} us against {numbers.microseconds(lead.reference_us)}"
+    clock = f" by GPU time ({both})" if lead.on_gpu_time else ""
     told = lead.ratio.as_fast_as(f"`{lead.reference.name}`")
     own = lead.stage
     rough = fastest(one for one in references(results) if (one.device, one.takes_gpus) == (own.device, own.takes_gpus))
@@ -100,7 +103,7 @@ def _gains(results: Results) -> Iterator[str]:
     ]
     most = f", most of all {numbers.listing(named)}" if named else ""
     noise = len(all_gains) - len(beyond)
-    counts = [f"{noise} {'differs' if noise == 1 else 'differ'} by no more than noise"] if noise else []
+    counts = [f"{noise} cannot be told from {'its parent' if noise == 1 else 'their parents'}"] if noise else []
     if slower:
         who = numbers.listing(slower) if len(slower) <= NAMED else str(len(slower))
         counts.append(f"{who} {'is' if len(slower) == 1 else 'are'} slower")
@@ -129,9 +132,9 @@ def _trust(results: Results) -> Iterator[str]:
         parts.append(f"{hits} of {numbers.count(len(known), 'prediction')} {were} hit{open_}")
     text = numbers.listing(parts) if parts else ""
     told = [f"{text[0].upper()}{text[1:]}"] if parts else []
-    timed = (stage for stage in results.stages if step_us(stage) is not None)
-    if many := sum(bool(process.disturbed) for stage in timed for process in stage.processes):
-        told.append(f"{many} {'process was' if many == 1 else 'processes were'} disturbed")
+    processes = [process for stage in results.stages if step_us(stage) is not None for process in stage.processes]
+    if many := sum(bool(process.disturbed) for process in processes):
+        told.append(f"{many} of {len(processes)} processes {'was' if many == 1 else 'were'} disturbed")
     if skipped := sum(stage.status == "skipped" for stage in results.stages):
         were = "was" if skipped == 1 else "were"
         told.append(f"{skipped} of {len(results.stages)} stages {were} skipped")
@@ -143,7 +146,7 @@ def _trust(results: Results) -> Iterator[str]:
 def _every_check(stages: Sequence[StageResult]) -> str:
     """What stages passed: `every check`, or how many of them all but a few."""
     lacking = sum(map(lacks_a_check, stages))
-    return f"({lacking} without a check or more)" if lacking else "every check"
+    return f"({lacking} of them lack a check)" if lacking else "every check"
 
 
 def study_sentences(results: StudyResults) -> list[str]:
@@ -164,19 +167,31 @@ def _study_leads(results: StudyResults) -> Iterator[str]:
         if effect := largest_effect(results, results.measured):
             yield f"{effect}."
         return
-    largest, smallest = leads[-1], leads[0]
+    largest = leads[-1]
     rung, reference = (f"`{stage.name}`" for stage in (largest.lead.stage, largest.lead.reference))
-    bound = "at most " if largest.missing else ""
+    bound = "at most " * bool(largest.missing)
     named = f"{_at(largest.point)}{rung} is {bound}{largest.lead.ratio.as_fast_as(reference)}{_clock(largest)}"
     told = f"{named[0].upper()}{named[1:]}, the fastest reference {AS_EXACT}"
-    if smallest is largest:
-        yield f"{told}."
-        return
-    rung, reference = (f"`{stage.name}`" for stage in (smallest.lead.stage, smallest.lead.reference))
-    yield f"{told}: the largest lead of any point's fastest rung."
-    most = "at most " if smallest.missing else ""
-    factor = f"{most}{smallest.lead.ratio.text}"
-    yield f"The smallest is {factor}, {_at(smallest.point)}{rung} over {reference}{_clock(smallest)}."
+    yield f"{told}: the largest lead of any point's fastest rung." if leads[1:] else f"{told}."
+    yield from _course(results) if leads[1:] else ()
+
+
+def _course(results: StudyResults) -> Iterator[str]:
+    """Where a rung is ahead: the first lead, the least and the last of each precision."""
+    winners = list(point_winners(results))
+    behind = [one for one in winners if one.lead.ratio.is_noise or one.lead.ratio.times < 1]
+    but = f" but {numbers.listing(dict.fromkeys(point_text(one.point) for one in behind))}" if behind else ""
+    told = []
+    for precision, ours in grouped((one.lead.precision, one) for one in winners).items():
+        least = min(ours, key=lambda one: one.lead.ratio.times)
+        leads = [
+            f"{'at most ' * bool(one.missing)}{numbers.ratio(one.lead.ratio.times)} {_at(one.point)}"
+            f"{'(the least)' * (one is least)}".strip()
+            for one in ours
+            if one in (ours[0], least, ours[-1])
+        ]
+        told.append(f"in {precision} by {numbers.listing(leads)}")
+    yield f"A rung is ahead at every point compared{but}: {'; '.join(told)}."
 
 
 def largest_effect(results: StudyResults, points: Sequence[Point], *, spread: bool = True) -> str:
@@ -214,7 +229,8 @@ def _study_trust(results: StudyResults) -> Iterator[str]:
     for status in ("failed", "crashed"):
         if number := sum(stage.status == status for stage in stages):
             parts.append(f"{number} {status}")
+    reasons = [disturbance(process) for stage in timed if is_disturbed(stage) for process in stage.processes]
     if disturbed := sum(map(is_disturbed, timed)):
-        parts.append(f"every process of {disturbed} of them was disturbed")
+        parts.append(f"every process of {disturbed} of them was disturbed: {worst(reasons)}")
     if timed:
         yield f"{numbers.listing(parts)}."

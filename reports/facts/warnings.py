@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import statistics
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind, settled
 from ladder.records.limits_record import SHARED
@@ -15,10 +16,12 @@ from reports.facts import numbers
 from reports.facts.baselines import sm_mhz
 from reports.facts.grouped import grouped
 from reports.facts.run_table import measured_runs, passed_in_words, reason
-from reports.facts.times import step_times_us
+from reports.facts.times import disagreement, step_times_us
 
 DISAGREEMENT = 0.05  # share; placement and clocks make a stage's processes differ by a few per cent anyway
 NAMED_STAGES = 6  # a notice about more stages gives their number instead
+MOST_NAMED = 12  # whose rows have a mark
+SHARE = re.compile(r"(\d+)%")
 OLD_WAIT, NEW_WAIT = "waited for a busy core for", "its threads waited for a core for"
 CLOCK_TOLERANCE = 0.03  # share of the locked clock; a power cap or another user may override the lock
 
@@ -77,26 +80,31 @@ def _row_notices(results: Results) -> Iterable[Notice]:
         for why, names in grouped(named).items():
             was = ("was " if len(names) == 1 else "were ") * (status == "skipped")
             yield Notice(f"{numbers.listing(names)} {was}{status}: {why}")
-    left_out = (
-        (f"{_unjudged(whats)}: {note[0].lower()}{note[1:]}", stage.name)
-        for stage in results.stages
-        if stage.status == "passed"
-        for note, whats in grouped(
-            (check.note, check.what) for check in stage.checks if not check.judged and not check.is_not_made
-        ).items()
-    )
-    for why, names in grouped(left_out).items():
-        yield Notice(f"{numbers.listing(names)} passed, but {why}.")
+    yield from map(Notice, lacking(results.stages))
     yield from map(Notice, not_made_in_words(results))
     crashed = ((stage.crashed_before, stage.name) for stage in results.stages if stage.crashed_before)
     for why, names in grouped(crashed).items():
         yield Notice(f"{numbers.listing(names)} crashed once and continued with --resume: {why}")
 
 
+def lacking(stages: Iterable[StageResult]) -> Iterator[str]:
+    """A sentence on stages that passed without some checks, for each reason."""
+    left_out = (
+        (f"{_unjudged(whats)}: {note[0].lower()}{note[1:]}", stage.name)
+        for stage in stages
+        if stage.status == "passed"
+        for note, whats in grouped(
+            (check.note, check.what) for check in stage.checks if not check.judged and not check.is_not_made
+        ).items()
+    )
+    for why, names in grouped(left_out).items():
+        yield f"{numbers.brief([*dict.fromkeys(names)], MOST_NAMED)} passed, but {why}."
+
+
 def _unjudged(whats: Sequence[str]) -> str:
     """The end of a sentence on checks that were not judged, for one reason: what nobody could see."""
     if whats[0].startswith("judged run, shorter"):
-        return "without the check for a judged run that is too short"
+        return "nothing could show whether the judged run was too short"
     names = numbers.listing(f'"{what.removesuffix(" by")}"' for what in whats)
     return f"without the check{'s' * (len(whats) > 1)} {names}"
 
@@ -179,7 +187,7 @@ def _timing_notices(results: Results) -> Iterable[Notice]:
         if len(details) > 1:
             counted = [f"{detail} ({count})" for detail, count in details.items()]
             yield Notice(f"The processes of {stage.name} differ: {'; '.join(counted)}.")
-    gaps = {stage.name: gap for stage, _ in timed if (gap := _disagreement(stage)) > DISAGREEMENT}
+    gaps = {stage.name: gap for stage, _ in timed if (gap := disagreement(stage)) > DISAGREEMENT}
     if gaps:
         each = [f"{name} ({gaps[name]:.0%})" for name in sorted(gaps, key=lambda name: -round(gaps[name], 2))]
         named = numbers.brief(each, NAMED_STAGES)
@@ -189,25 +197,31 @@ def _timing_notices(results: Results) -> Iterable[Notice]:
 def _disturbance_notices(stages: Sequence[StageResult]) -> Iterable[Notice]:
     """The processes that other work or falling clocks disturbed: those measured again, then those that were kept."""
     for kept in (False, True):
-        disturbed: dict[str, int] = {}
-        reasons: list[str] = []
-        for stage in stages:
-            processes = stage.processes if kept else stage.set_aside
-            told = [_disturbance(process) for process in processes if process.disturbed]
-            if told:
-                disturbed[stage.name] = len(told)
-                reasons += told
-        if disturbed:
-            named = [f"{count} of {name}" for name, count in disturbed.items()]
+        processes = {stage.name: stage.processes if kept else stage.set_aside for stage in stages}
+        told = {name: [disturbance(one) for one in ones if one.disturbed] for name, ones in processes.items()}
+        named = [f"{len(reasons)} of {name}" for name, reasons in told.items() if reasons]
+        if named:
+            reasons = [*chain.from_iterable(told.values())]
             few = len(named) <= NAMED_STAGES
             whose = numbers.listing(named) if few else f"{len(named)} of {len(stages)} timed stages"
-            only = len(reasons) == 1
-            subject = f"{len(reasons)} {'process' if only else 'processes'} ({whose}) {'was' if only else 'were'}"
-            outcome = "kept, though disturbed" if kept else "disturbed, and measured again"
-            yield Notice(f"{subject} {outcome}. {'Reason' if only else 'First reason'}: {reasons[0]}.")
+            of_all = f"of the {sum(map(len, processes.values()))} processes that count"
+            many = f"{len(reasons)} {of_all if kept else 'process' + 'es' * (len(reasons) > 1)}"
+            were, again = "was" if len(reasons) == 1 else "were", ", set aside and measured again" * (not kept)
+            yield Notice(f"{many} ({whose}) {were} disturbed{again}: {worst(reasons)}.")
 
 
-def _disturbance(process: Process) -> str:
+def worst(reasons: Sequence[str]) -> str:
+    """Reasons of one kind as the worst of them, with their number: `other processes kept up to 38% of ... (9)`."""
+    kinds = grouped((re.sub(r"[\d.]+", "", reason), reason) for reason in reasons)
+    told = []
+    for ones in sorted(kinds.values(), key=len, reverse=True):
+        worst = max(ones, key=lambda one: int(found[1]) if (found := SHARE.search(one)) else 0)
+        most = SHARE.sub(lambda found: f"up to {found[1]}%" if found[1] != "0" else "under 1%", worst, count=1)
+        told.append(f"{worst if len(ones) == 1 else most}{f' ({len(ones)})' * (len(kinds) > 1)}")
+    return "; ".join(told)
+
+
+def disturbance(process: Process) -> str:
     """The first reason why a process is disturbed; older ones are a share of another time than the limit is."""
     states = process.host_states[-len(process.runs_s) :]
     if process.disturbed[0].startswith(OLD_WAIT) and (covered_s := sum(state.over_s for state in states)):
@@ -226,9 +240,3 @@ def _precision_notices(results: Results, stages: Iterable[StageResult]) -> Itera
             f"{numbers.listing(wide)}: not known to {numbers.share(wanted)} (--precision) when the time was up "
             "(--time-cap)."
         )
-
-
-def _disagreement(stage: StageResult) -> float:
-    """By which share a run of a stage's slowest process takes longer than one of its fastest process."""
-    medians = [statistics.median(process.runs_s) for process in stage.processes if process.runs_s]
-    return max(medians) / min(medians) - 1 if medians and min(medians) > 0 else 0.0

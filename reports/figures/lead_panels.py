@@ -40,7 +40,7 @@ class Contest:
     def rung_us(self) -> Spread:
         """The rung's time, with its runs where the host's clock is compared."""
         lead = self.of.lead
-        return self._known(step_us(lead.stage), lead.reference_us / lead.ratio.times)
+        return self._known(step_us(lead.stage), lead.own_us)
 
     @property
     def reference_us(self) -> Spread:

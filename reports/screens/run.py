@@ -54,18 +54,19 @@ REMARKS = {
     "expected to lose": "by a model of recorded runs",
 }
 REST = (
-    "`python run_ladder.py report FOLDER` writes `report.html` beside this file, and needs no GPU. It shows every "
-    "column, kernel, timeline and check, the floors, code and machine. docs/glossary.md explains the terms."
+    "`python run_ladder.py report FOLDER` writes `report.html` beside this file, without a GPU: every column, kernel, "
+    "timeline and check. docs/glossary.md explains the terms."
 )
+PASSED = "passed: parameters, loss and accuracy are those of NumPy in float64, within limits (docs/method.md)."
 READ_RUNGS = (
-    "*Moved* names the parts of a step that changed most. A kernel counts by its main work: `bias, ReLU` includes one "
-    "that sums a bias's gradient. A *peak* is the highest rate of products measured here in that precision."
+    "*Moved* names the parts of a step that changed most, by each kernel's main work. A *peak* is the highest rate of "
+    "products measured here in that precision. Rates are of the time in kernels, the roofline's of whole steps."
 )
 AHEAD, AHEAD_IN_WORDS = (  # a kernel that works before its step, as no reference does
     "neighbour_grams",
-    "a second kernel, `neighbour_grams`, multiplies each batch with the one before it, beside the kernel that trains "
-    "and anew in every timed epoch. A step's first product then takes the weights before the last update, and a "
-    "correction by its gradient. That needs batches in a fixed order, which all stages have; no reference uses it.",
+    "a second kernel, `neighbour_grams`, multiplies each batch with the one before it, in every timed epoch and beside "
+    "the kernel that trains. A step's first product then uses the weights from before the last update, corrected by "
+    "its gradient. That needs batches in a fixed order, which all stages have; no reference does so.",
 )
 # A design's arithmetic. Images are exact in one part: with them, there is a product for each part of the other factor.
 SPLIT = re.compile(r"\d+ x (\w+) \((\d+) with images\)(?: on \d+ SMs)?")
@@ -106,7 +107,16 @@ def _few_words(shown: Sequence[StageFacts]) -> str:
     few = [row.name for row in shown if row.stage.timing and len(row.stage.processes) == counts[0] < counts[-1]]
     but = f" ({numbers.brief(few)}: of {counts[0]})" if few else ""
     many = f" of {counts[-1]} process{'es' * (counts[-1] > 1)}{but}" if counts else ""
-    return f"us/step is a training step's time in microseconds, the median of all runs{many}."
+    return f"us/step: microseconds per training step, the median of all runs{many}."
+
+
+def _passed(rungs: Sequence[StageFacts]) -> str:
+    """What `passed` means, with the test accuracies of the fastest rung and its reference; empty without a time."""
+    fastest = sorted((rung for rung in rungs if rung.us), key=lambda rung: rung.step_us or 0.0)[:1]
+    both = [*fastest, *(StageFacts(one.lead.reference, one.results) for one in fastest if one.lead)]
+    told = [f"{row.accuracy} by `{row.name}`" for row in both if row.test_accuracy is not None]
+    learnt = f" Test accuracy: {numbers.listing(told)}." if told else ""
+    return f"{PASSED}{learnt}" * bool(both)
 
 
 def _lacking(results: Results) -> str:
@@ -115,7 +125,7 @@ def _lacking(results: Results) -> str:
         return ""
     notes = [check.note for stage in results.stages for check in stage.checks if check.is_not_made]
     because = f", as {numbers.listing(dict.fromkeys(notes))}" if notes else ""
-    return f"passed{LACKING}: without one or more checks{because}; the notices name them."
+    return f"passed{LACKING}: some checks were not made{because}; the notices name them."
 
 
 def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> Screen:
@@ -140,6 +150,7 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
         _split(rungs),
         *(f"{mark}: {words}." for mark, words in MARK.items() if mark in marks),
         UNMARKED if {*marks} - {""} else "",
+        _passed(rungs),
         _lacking(results),
         HOW_TO_READ if judged(results) else "",
     )
@@ -180,9 +191,9 @@ def _split(rungs: Sequence[StageFacts]) -> str:
     """A sentence on the float32 rungs that multiply on tensor cores, and in how many parts a factor is; else empty."""
     designs = [(rung.name, rung.stage.bounds.design) for rung in rungs if rung.us and rung.stage.bounds]
     found = [(SPLIT.fullmatch(design.arithmetic), name) for name, design in designs if design]
-    sums = grouped((f"of {match[2]} {match[1]}", f"`{name}`") for match, name in found if match)
-    each = "; ".join(f"{of} in {numbers.listing(names)}" for of, names in sums.items())
-    return f"Some float32 rungs multiply on tensor cores; a factor, but for images, is a sum: {each}." if sums else ""
+    sums = grouped((f"of {match[2]} {match[1]} numbers", f"`{name}`") for match, name in found if match)
+    each = ", and ".join(f"{of} in {numbers.listing(names)}" for of, names in sums.items())
+    return f"Some float32 rungs multiply on tensor cores; each factor but the images is a sum {each}." if sums else ""
 
 
 def _ahead(rungs: Sequence[StageFacts]) -> str:

@@ -11,6 +11,7 @@ from ladder.records.run import Results, StageResult
 from ladder.records.statistics import VERDICT_CONFIDENCE
 from ladder.records.study import Point, Published
 from reports.facts import numbers
+from reports.facts.baselines import winners as winners_at
 from reports.facts.energy import how_to_read_energy
 from reports.facts.oracle_distance import OracleDistance, oracle_distances
 from reports.facts.provenance import origins
@@ -36,6 +37,7 @@ from reports.facts.study_points import (
 )
 from reports.facts.times import median_us, step_us
 from reports.facts.verdict import study_savings, study_sentences
+from reports.facts.warnings import lacking
 from reports.figures.canvas import Canvas
 from reports.figures.run_figures import seeds_of
 from reports.screens.blocks import (
@@ -71,6 +73,7 @@ def study_report_screen(results: StudyResults, drawn: Mapping[str, Canvas] = NO_
         "`python run_ladder.py report FOLDER` renders it again, without a GPU. With a point's folder, it renders that "
         "point's own report."
     )
+    missing = [*not_passed(results), *lacking(stage for run in results.runs.values() for stage in run.stages)]
     timed = first is not None and not seeds_of(results)  # a study of curves times short runs only
     blocks: list[Block] = [
         Sentences([" ".join(study_sentences(results))] if timed else []),
@@ -84,7 +87,7 @@ def study_report_screen(results: StudyResults, drawn: Mapping[str, Canvas] = NO_
         *_oracle_distances(results),
         *_published(results),
         Heading("Details"),
-        *([Folded("Missing results", _list(failures))] if (failures := not_passed(results)) else []),
+        *([Folded("Missing results and checks", _list(missing))] if missing else []),
         Folded("Points", [_points(results)]),
         Folded("Provenance", [Code("Its command", [" ".join(study.command.split())], ""), Sentences([again])]),
     ]
@@ -131,7 +134,9 @@ def _origins(results: StudyResults) -> Sentences:
 def _step_times(results: StudyResults) -> Iterator[Block]:
     of_all = " of all networks" if any(run.problem.networks > 1 for run in results.runs.values()) else ""
     yield Heading("Time of a step")
-    yield Sentences([f"us/step{of_all}, the median of all runs. {MARKS}"])
+    whole = all(results.at(point, stage.name) for point in results.measured for stage in results.stages())
+    absent = "" if whole else f" {numbers.MISSING}: not asked for, or skipped there."
+    yield Sentences([f"us/step{of_all}, the median of all runs. {MARKS}{absent}"])
     yield _times(results, lambda stage: _marked(stage, median_us(stage)))
 
 
@@ -167,20 +172,25 @@ def _best(results: StudyResults) -> Iterator[Block]:
     if not winners:
         return
     yield Heading("The fastest rung against the fastest reference")
+    most = max(len(one.processes) for each in winners for one in (each.lead.stage, each.lead.reference))
+    clock = {False: "", True: ", GPU"}  # behind a time
+    every = sum(len(winners_at(run)) for run in results.runs.values())
     yield Sentences([
-        "The fastest rung of each class of precision. Lead: the speedup over "
-        f"{FASTEST_REFERENCE}, with its {VERDICT_CONFIDENCE:.1%} interval. "
-        "At most: a reference without a time at that point, named beside the lead, is faster than this one at another "
-        "point. A lead is left out if such a reference is faster wherever both have a time."
-        + (f" {ON_GPU_TIME}" if any(winner.lead.on_gpu_time for winner in winners) else "")
+        f"The fastest rung of each class of precision. Lead: the speedup over {FASTEST_REFERENCE}, with its "
+        f"{VERDICT_CONFIDENCE:.1%} interval, from {most} process{'es' * (most > 1)} a side and at least as wide as "
+        "earlier recordings scatter."
+        + " At most: a reference without a time there, named beside the lead, is faster at another point. A lead is "
+        "left out if it is faster wherever both have a time."
+        * (every > len(winners) or any(winner.missing for winner in winners))
+        + f" {ON_GPU_TIME}" * any(winner.lead.on_gpu_time for winner in winners)
     ])  # fmt: skip
     yield table_of(winners, [
         ColumnOf("Point", lambda one: point_text(one.point)),
         ColumnOf("Precision", lambda one: one.lead.precision),
         ColumnOf("Fastest rung", lambda one: f"`{one.lead.stage.name}`"),
-        number("us/step", lambda one: _marked(one.lead.stage, median_us(one.lead.stage))),
+        number("us/step", lambda one: _marked(one.lead.stage, one.lead.own_us) + clock[one.lead.on_gpu_time]),
         ColumnOf("Fastest reference", lambda one: f"`{one.lead.reference.name}`"),
-        number("us/step", lambda one: _marked(one.lead.reference, one.lead.reference_us)),
+        number("us/step", lambda one: _marked(one.lead.reference, one.lead.reference_us) + clock[one.lead.on_gpu_time]),
         number("Lead", lambda one: one.in_full),
     ], is_named=False)  # fmt: skip
 
@@ -253,7 +263,9 @@ def _name(stage: StageResult) -> str:
 def _published(results: StudyResults) -> Iterator[Block]:
     if rows := results.study.published:
         yield Heading("Published numbers")
-        yield Sentences(["These numbers are of other programs on other GPUs; none was measured here."])
+        yield Sentences(
+            ["None was measured here: other programs on other GPUs, over other references than those above."]
+        )
         columns: list[ColumnOf[Published]] = [
             ColumnOf("Publication", lambda row: f"[{row.who}]({row.link})" if row.link else row.who),
             ColumnOf("Measure", lambda row: row.what),

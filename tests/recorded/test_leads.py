@@ -187,7 +187,7 @@ def test_readme_names_recorded_times_and_every_recording_of_the_first_lead() -> 
     folder = REFERENCE / "h100-80gb-hbm3/logistic"
     graph, last = (f"{host_us(named(stages(folder), name)):.3g}" for name in ("torch-graph", "persistent-cluster"))
     first = f"{host_us(named(stages(folder), 'naive')):.0f}"
-    assert f"10 classes) in about {first} us, and the last rung in {last} us." in text
+    assert f"10 classes) in about {first} us, and the last rung, on Hopper or newer, in {last} us." in text
     assert f"with one CUDA graph per epoch, takes {graph} us." in text
     again: list[float] = []
     for other in (file.parent for file in sorted(REFERENCE.glob("h?00*/**/results.json.gz")) if file.parent != folder):
@@ -199,12 +199,12 @@ def test_readme_names_recorded_times_and_every_recording_of_the_first_lead() -> 
     known = interval(stages(folder), "persistent-cluster")
     assert f"[about {times:.0f} times](#why-trust-it) as fast" in text
     told = f"leads by {times:.2f}x ({VERDICT_CONFIDENCE:.1%} interval {known.low:.2f} to {known.high:.2f}), from two"
-    assert f"{told} processes each, [assumed to scatter](docs/statistics.md#intervals) by {GPU_SPREAD:.0%} or" in text
+    assert f"{told} processes each, whose scatter [counts as {GPU_SPREAD:.0%} at least](docs/statistics.md#intervals)." in text
     assert {len(named(stages(folder), name)["processes"]) for name in ("torch-graph", "persistent-cluster")} == {2}
     assert f"Other recordings, on H100s and H200s, gave {min(again):.2f} to {max(again):.2f}." in text
     validated = stages(point_folder(newest("energy"), "no hidden layer, with validation"))
     times, _, _ = lead(named(validated, "persistent-cluster"), validated) or (0.0, "", False)
-    assert f"With validation after every epoch, an H200 gave [{times:.2f}x](docs/studies.md)." in text
+    assert f"with one after every epoch, it falls to [{times:.2f}x](docs/studies.md) (H200)." in text
 
 
 def _created(folder: Path) -> str:

@@ -199,7 +199,10 @@ def test_readme_names_recorded_times_and_every_recording_of_the_first_lead() -> 
     known = interval(stages(folder), "persistent-cluster")
     assert f"[about {times:.0f} times](#why-trust-it) as fast" in text
     told = f"leads by {times:.2f}x ({VERDICT_CONFIDENCE:.1%} interval {known.low:.2f} to {known.high:.2f}), from two"
-    assert f"{told} processes each, whose scatter [counts as {GPU_SPREAD:.0%} at least](docs/statistics.md#intervals)." in text
+    assert (
+        f"{told} processes each, whose scatter [counts as {GPU_SPREAD:.0%} at least](docs/statistics.md#intervals)."
+        in text
+    )
     assert {len(named(stages(folder), name)["processes"]) for name in ("torch-graph", "persistent-cluster")} == {2}
     assert f"Other recordings, on H100s and H200s, gave {min(again):.2f} to {max(again):.2f}." in text
     validated = stages(point_folder(newest("energy"), "no hidden layer, with validation"))

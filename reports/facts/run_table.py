@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
 
 from ladder.records.exactness import AS_EXACT
-from ladder.records.run import ABLATIONS, BLOCKS, ProblemRecord, Results, StageResult, Timing
+from ladder.records.run import ABLATIONS, BLOCKS, Check, ProblemRecord, Results, StageResult, Timing
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, ratio, references
 from reports.facts.grouped import grouped
 from reports.facts.ratios import NOISE, Times, ratio_of
 from reports.facts.times import median_us, step_us
+
+Kind = TypeVar("Kind", bound=Hashable)
 
 FOUND = "Found by the author"  # the measurement that a stage's file tells
 
@@ -122,14 +125,52 @@ def reason(stage: StageResult) -> str:
     return " ".join((stage.reason or "no reason was recorded").split())
 
 
-def passed_in_words(stage: StageResult) -> str:
+def lacked_by_all(results: Results) -> set[tuple[str, str]]:
+    """The checks, each with its reason, that were made of no stage that passed; empty where only one did.
+
+    They say something of the run, so no row is marked for them.
+    """
+    return _of_all(results, lambda check: (check.what, check.note) if check.is_not_made else None)
+
+
+def undecided_for_all(results: Results) -> set[str]:
+    """The checks that rounding decides, or a part of them, for every stage that passed; likewise."""
+    return _of_all(results, lambda check: check.what if check.is_undecided else None)
+
+
+def _of_all(results: Results, kind: Callable[[Check], Kind | None]) -> set[Kind]:
+    """The kinds of checks that every stage has that passed; empty where only one did."""
+    passed = [stage for stage in results.stages if stage.status == "passed"]
+    found = [{one for check in stage.checks if (one := kind(check)) is not None} for stage in passed]
+    return set.intersection(*found) if len(found) > 1 else set()
+
+
+def not_made(stage: StageResult, results: Results) -> list[Check]:
+    """The checks that were not made of a stage that passed, but were of another."""
+    own = [check for check in stage.checks if check.is_not_made and stage.status == "passed"]
+    shared = lacked_by_all(results) if own else set()
+    return [check for check in own if (check.what, check.note) not in shared]
+
+
+def is_undecided(stage: StageResult, results: Results) -> bool:
+    """Whether rounding decides a check that a stage passed, but not that of every other."""
+    open_ones = {check.what for check in stage.checks if check.is_undecided and stage.status == "passed"}
+    return bool(open_ones and open_ones - undecided_for_all(results))
+
+
+def passed_in_words(stage: StageResult, results: Results) -> str:
     """What a stage that passed has passed: `passed`, or `passed, 4 checks not made`."""
-    return f"passed, {numbers.count(stage.not_made, 'check')} not made" if stage.not_made else "passed"
+    lacking = len(not_made(stage, results))
+    return f"passed, {numbers.count(lacking, 'check')} not made" if lacking else "passed"
 
 
-def lacks_a_check(stage: StageResult) -> bool:
-    """Whether a stage that passed did so without a check: one not run, or one that rounding decides."""
-    return stage.status == "passed" and any(not check.judged or check.is_undecided for check in stage.checks)
+def lacks_a_check(stage: StageResult, results: Results) -> bool:
+    """Whether a stage that passed did so without a check of its own: one not run, or one that rounding decides."""
+    could_not_fail = any(
+        not check.judged and not check.is_not_made and not check.is_undecided for check in stage.checks
+    )
+    lacks = could_not_fail or is_undecided(stage, results) or bool(not_made(stage, results))
+    return stage.status == "passed" and lacks
 
 
 def measured_runs(timing: Timing) -> str:

@@ -52,7 +52,7 @@ class StageFacts:
     @property
     def verdict(self) -> str:
         """`passed`, `passed, 4 checks not made`, or `failed: ` and the reason."""
-        return f"{self.stage.status}: {self.reason}" if self.reason else passed_in_words(self.stage)
+        return f"{self.stage.status}: {self.reason}" if self.reason else passed_in_words(self.stage, self.results)
 
     @property
     def timing(self) -> Timing | None:

@@ -15,7 +15,7 @@ from reports.facts.energy import saving
 from reports.facts.grouped import grouped
 from reports.facts.predictions import judged
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import disturbed_mark, lacks_a_check, table_order
+from reports.facts.run_table import disturbed_mark, lacked_by_all, lacks_a_check, table_order
 from reports.facts.stage_facts import StageFacts
 from reports.facts.study_points import PointLead, StudyResults, is_disturbed, overall_winners, point_text, point_winners
 from reports.facts.times import disagreement, median_us, step_times_us, step_us
@@ -121,7 +121,7 @@ def _trust(results: Results) -> Iterator[str]:
     kinds = {"rung": len(passed) - references, "reference": references}
     parts = []
     if named := [numbers.count(many, kind) for kind, many in kinds.items() if many]:
-        parts.append(f"{numbers.listing(named)} passed {_every_check(passed)}")
+        parts.append(f"{numbers.listing(named)} passed {_every_check([(stage, results) for stage in passed])}")
     for status in ("failed", "crashed"):
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")
@@ -138,15 +138,18 @@ def _trust(results: Results) -> Iterator[str]:
     if skipped := sum(stage.status == "skipped" for stage in results.stages):
         were = "was" if skipped == 1 else "were"
         told.append(f"{skipped} of {len(results.stages)} stages {were} skipped")
-    notices = " (see the notices)" * (len(told) > bool(parts) or any(map(lacks_a_check, passed)))
+    notices = " (see the notices)" * (len(told) > bool(parts) or any(lacks_a_check(stage, results) for stage in passed))
     if told:
         yield f"{'; '.join(told)}{notices}."
 
 
-def _every_check(stages: Sequence[StageResult]) -> str:
-    """What stages passed: `every check`, or how many of them all but a few."""
-    lacking = sum(map(lacks_a_check, stages))
-    return f"({lacking} of them lack a check)" if lacking else "every check"
+def _every_check(stages: Sequence[tuple[StageResult, Results]]) -> str:
+    """What stages of runs passed: `every check`, or how many of them all but a few."""
+    lacking = sum(lacks_a_check(stage, results) for stage, results in stages)
+    of_none = any(lacked_by_all(results) for _, results in stages)
+    if lacking:
+        return f"({lacking} of them lack a check{' that others had' * of_none})"
+    return f"every check{' that was made' * of_none}"
 
 
 def study_sentences(results: StudyResults) -> list[str]:
@@ -222,10 +225,12 @@ def _at(point: Point) -> str:
 
 
 def _study_trust(results: StudyResults) -> Iterator[str]:
-    stages = [stage for point in results.measured for stage in results.runs[point.name].stages]
-    timed = [stage for stage in stages if step_us(stage) is not None]
+    runs = [results.runs[point.name] for point in results.measured]
+    stages = [stage for run in runs for stage in run.stages]
+    judged_at = [(stage, run) for run in runs for stage in run.stages if step_us(stage) is not None]
+    timed = [stage for stage, _ in judged_at]
     points = numbers.count(len(results.measured), "point")
-    parts = [f"{numbers.count(len(timed), 'measurement')} at {points} passed {_every_check(timed)}"]
+    parts = [f"{numbers.count(len(timed), 'measurement')} at {points} passed {_every_check(judged_at)}"]
     for status in ("failed", "crashed"):
         if number := sum(stage.status == status for stage in stages):
             parts.append(f"{number} {status}")

@@ -15,7 +15,7 @@ from ladder.records.statistics import median_interval
 from reports.facts import numbers
 from reports.facts.baselines import sm_mhz
 from reports.facts.grouped import grouped
-from reports.facts.run_table import measured_runs, passed_in_words, reason
+from reports.facts.run_table import lacked_by_all, measured_runs, not_made, passed_in_words, reason, undecided_for_all
 from reports.facts.times import disagreement, step_times_us
 
 DISAGREEMENT = 0.05  # share; placement and clocks make a stage's processes differ by a few per cent anyway
@@ -110,11 +110,17 @@ def _unjudged(whats: Sequence[str]) -> str:
 
 
 def not_made_in_words(results: Results) -> Iterable[str]:
-    """A sentence on the stages that passed with as many checks not made, for one reason."""
+    """A sentence on the checks that no stage had, for each reason; then on stages that lack as many of their own."""
+    for note, checks in grouped((note, what) for what, note in sorted(lacked_by_all(results))).items():
+        were = "was" if len(checks) == 1 else "were"
+        yield f"{numbers.count(len(checks), 'check')} {were} made of no stage: {note}."
+    if undecided := sorted(undecided_for_all(results)):
+        whats = numbers.listing(f'"{what}"' for what in undecided)
+        yield f"Rounding decides {whats}, or a part of it, for every stage."
     cut = (
-        (f"{passed_in_words(stage)}: {next(check.note for check in stage.checks if check.is_not_made)}.", stage.name)
+        (f"{passed_in_words(stage, results)}: {lacking[0].note}.", stage.name)
         for stage in results.stages
-        if stage.not_made
+        if (lacking := not_made(stage, results))
     )
     for text, names in grouped(cut).items():
         yield f"{numbers.listing(names)} {text}"

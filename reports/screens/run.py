@@ -27,6 +27,7 @@ from reports.facts.run_table import (
     lacks_a_check,
     named,
     networks_in_words,
+    not_made,
     reason,
     skipped_in_words,
     speedups,
@@ -51,7 +52,7 @@ REMARKS = {
     "throttled": "the GPU slowed itself down",
     "disturbed": "other work ran beside it",
     "shortened": "fewer epochs, to save time (--budget)",
-    "expected to lose": "by a model of recorded runs",
+    "may lose": "expected to, by a model of recorded runs",
 }
 REST = (
     "`python run_ladder.py report FOLDER` writes `report.html` beside this file, without a GPU: every column, kernel, "
@@ -121,9 +122,9 @@ def _passed(rungs: Sequence[StageFacts]) -> str:
 
 def _lacking(results: Results) -> str:
     """What the mark behind `passed` means, with the reasons why checks were not made; empty if no stage has it."""
-    if not any(map(lacks_a_check, results.stages)):
+    if not any(lacks_a_check(stage, results) for stage in results.stages):
         return ""
-    notes = [check.note for stage in results.stages for check in stage.checks if check.is_not_made]
+    notes = [check.note for stage in results.stages for check in not_made(stage, results)]
     because = f", as {numbers.listing(dict.fromkeys(notes))}" if notes else ""
     return f"passed{LACKING}: some checks were not made{because}; the notices name them."
 

@@ -16,7 +16,7 @@ from reports.facts import numbers
 from reports.facts.energy import joules, reached_in_words, to_accuracy
 from reports.facts.launch_regimes import change_in_words
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import LACKING, disturbed_in_words, lacks_a_check, title_of
+from reports.facts.run_table import LACKING, disturbed_in_words, is_undecided, lacks_a_check, not_made, title_of
 from reports.facts.stage_facts import StageFacts
 from reports.screens.blocks import Column, ColumnOf, Table, Tone, plain_rows
 
@@ -88,7 +88,7 @@ def stage_columns(results: Results) -> list[StageColumn]:
                     data={"times_reference": lambda row: row.lead and row.lead.ratio.times}),
         StageColumn("checked", _checked, 3, is_number=False, tone="doubtful", tones=STATUS, wider=in_words,
                     page="Checked", full=attrgetter("verdict"),
-                    report=lambda row: f"{row.stage.status}{LACKING}" if lacks_a_check(row.stage) else row.verdict,
+                    report=_starred,
                     data={"status": attrgetter("stage.status"), "verdict": attrgetter("verdict"),
                           "checks_not_made": attrgetter("stage.not_made")}),
         StageColumn("what it changes", lambda row: change_in_words(row.stage, row.results.problem), 6,
@@ -149,7 +149,7 @@ def remarks(row: StageFacts) -> dict[str, str]:
     if row.shortened:
         told["shortened"] = f"shortened to {row.shortened}"
     if row.stage.expected and row.stage.expected.remark:
-        told["expected to lose"] = row.stage.expected.remark
+        told["may lose"] = row.stage.expected.remark
     return told
 
 
@@ -161,9 +161,13 @@ def _first_remark(row: StageFacts) -> str:
 def _checked(row: StageFacts, *, in_words: bool = False) -> str:
     """The status; marked if rounding decides a check that the stage passed, or some checks were not made."""
     stage = row.stage
-    open_ones = stage.status == "passed" and any(check.is_undecided for check in stage.checks)
-    not_made = row.verdict.removeprefix(stage.status) if in_words else f" -{stage.not_made}"
-    return f"{UNDECIDED if open_ones else stage.status}{not_made if stage.not_made else ''}"
+    lacking = len(not_made(stage, row.results))
+    told = row.verdict.removeprefix(stage.status) if in_words else f" -{lacking}"
+    return f"{UNDECIDED if is_undecided(stage, row.results) else stage.status}{told if lacking else ''}"
+
+
+def _starred(row: StageFacts) -> str:
+    return f"{row.stage.status}{LACKING}" if lacks_a_check(row.stage, row.results) else row.verdict
 
 
 def _parent(row: StageFacts) -> str:

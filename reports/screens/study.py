@@ -22,9 +22,9 @@ from reports.facts.run_table import (
     disturbed_mark,
     heading,
     name_of,
-    passed_in_words,
 )
 from reports.facts.scaling import scalings
+from reports.facts.stage_facts import StageFacts
 from reports.facts.study_points import (
     StudyResults,
     accuracy_text,
@@ -37,7 +37,7 @@ from reports.facts.study_points import (
 )
 from reports.facts.times import median_us, step_us
 from reports.facts.verdict import study_savings, study_sentences
-from reports.facts.warnings import lacking
+from reports.facts.warnings import lacking, not_made_in_words
 from reports.figures.canvas import Canvas
 from reports.figures.run_figures import seeds_of
 from reports.screens.blocks import (
@@ -74,6 +74,11 @@ def study_report_screen(results: StudyResults, drawn: Mapping[str, Canvas] = NO_
         "point's own report."
     )
     missing = [*not_passed(results), *lacking(stage for run in results.runs.values() for stage in run.stages)]
+    missing += [
+        f"{point_text(point)}: {told}" if point.values else told
+        for point in results.measured
+        for told in not_made_in_words(results.runs[point.name])
+    ]
     timed = first is not None and not seeds_of(results)  # a study of curves times short runs only
     blocks: list[Block] = [
         Sentences([" ".join(study_sentences(results))] if timed else []),
@@ -279,7 +284,9 @@ def _picture(name: str, canvas: Canvas) -> Figure:
     return Figure(name, canvas.title, lambda _: canvas)
 
 
-SPREAD: ColumnOf[StageResult] = number("us/step (min-max)", lambda here: numbers.spread_microseconds(step_us(here)), 3)
+SPREAD: ColumnOf[StageFacts] = number(
+    "us/step (min-max)", lambda here: numbers.spread_microseconds(step_us(here.stage)), 3
+)
 
 
 def study_screen(results: StudyResults) -> Screen:
@@ -297,18 +304,18 @@ def study_screen(results: StudyResults) -> Screen:
 
 def _by_point(results: StudyResults) -> Table:
     """A row for every point and stage, and the heading of each point by the number of its first row."""
-    rows: list[StageResult] = []
+    rows: list[StageFacts] = []
     headings = {}
     for point in results.measured:
         headings[len(rows)] = point_text(point)
         every = (results.at(point, stage.name) for stage in results.stages())
-        rows += [here for here in every if here is not None and here.status != "skipped"]
-    columns: list[ColumnOf[StageResult]] = [
-        ColumnOf("stage", name_of),
-        number("us/step", lambda here: numbers.microseconds(median_us(here)), wider=SPREAD),
-        number("accuracy", lambda here: accuracy_text(results, here), 2),
-        ColumnOf("", lambda here: "disturbed" * is_disturbed(here), 1, tone="doubtful"),
-        ColumnOf("checked", lambda here: passed_in_words(here) if here.status == "passed" else here.status, 2,
-                 tones=STATUS),
+        shown = [here for here in every if here is not None and here.status != "skipped"]
+        rows += [StageFacts(here, results.runs[point.name]) for here in shown]
+    columns: list[ColumnOf[StageFacts]] = [
+        ColumnOf("stage", lambda here: name_of(here.stage)),
+        number("us/step", lambda here: numbers.microseconds(here.step_us), wider=SPREAD),
+        number("accuracy", lambda here: accuracy_text(results, here.stage), 2),
+        ColumnOf("", lambda here: "disturbed" * is_disturbed(here.stage), 1, tone="doubtful"),
+        ColumnOf("checked", lambda here: here.stage.status if here.reason else here.verdict, 2, tones=STATUS),
     ]  # fmt: skip
     return Table([column.over(rows) for column in columns], headings)

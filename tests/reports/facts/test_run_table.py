@@ -6,11 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.profile import Profile, Split
-from ladder.records.run import Energy, LossPoint, PartRecord, Results, StageResult, Timing
+from ladder.records.run import Check, Energy, LossPoint, PartRecord, Results, StageResult, Timing
 from reports.facts.energy import saving
 from reports.facts.profiles import agree, kernel_names
 from reports.facts.resolved_recipe import resolved_recipe
+from reports.facts.run_table import lacks_a_check, passed_in_words
 from reports.facts.stage_facts import StageFacts, all_stage_facts
+from reports.facts.warnings import not_made_in_words
 from reports.figures.energy_figure import headline
 from stages.registry import load_all
 from tests.reports import sample
@@ -167,3 +169,24 @@ def test_every_rung_of_ours_knows_the_files_of_its_parts() -> None:
     assert files["launch"] == "stages/classic/cuda_graph.py"
     assert files["head"] == "stages/streamed/last_layer_head.py"
     assert len(files) == 8
+
+
+def test_a_check_that_no_stage_had_marks_no_row_but_is_told_once() -> None:
+    late = Check("late epoch, tensors", None, 0.0, passed=True, judged=False, note="an epoch takes too long to repeat")
+    undecided = Check("weights", 1.0, 2.0, passed=True, note="bias[0]; float32 cannot decide here")
+    run = sample.results()
+    passed = [stage for stage in run.stages if stage.status == "passed"]
+    for stage in passed:
+        run = sample.replace_stage(run, stage.name, checks=[late, undecided])
+    first, second = (replace(stage, checks=[late, undecided]) for stage in passed[:2])
+    assert not lacks_a_check(first, run)
+    assert passed_in_words(first, run) == "passed"
+    assert [*not_made_in_words(run)] == [
+        "1 check was made of no stage: an epoch takes too long to repeat.",
+        'Rounding decides "weights", or a part of it, for every stage.',
+    ]
+    run = sample.replace_stage(run, second.name, checks=[])
+    assert lacks_a_check(first, run)
+    assert passed_in_words(first, run) == "passed, 1 check not made"
+    assert not lacks_a_check(replace(second, checks=[]), run)
+    assert not any("no stage" in told for told in not_made_in_words(run))

@@ -120,8 +120,10 @@ def test_no_colour_where_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch, varia
             "Profiled, a step of `persistent-cluster` took 115% longer: take its split as a guide.",
         ],
         "h200/hidden-256": [
-            "; other work disturbed `naive` (its processes differ by 25.1%) and `torch-graph-amp` (",
-            "missed: 10.3% faster than predicted",
+            "1 of the 75 processes that count (1 of torch-dataloader) was disturbed: its threads waited for a core",
+            "1 check was made of no stage: an epoch of all 468 batches takes too long to repeat.",
+            'Rounding decides "epoch from positive biases, tensors", or a part of it, for every stage.',
+            "missed: 15% faster than predicted",
             "train an epoch and keep the weights.",
             "Unmarked: no process was disturbed",
         ],
@@ -171,17 +173,14 @@ def test_a_report_has_a_table_of_rungs_within_noise_and_predicts_nothing_for_ano
     assert "torch-graph (unroll 1, coordinate descent) for float32" in text
 
 
-MOST_WORDS = 4000  # of 47 stages
+MOST_WORDS = 4000  # unfolded, of 48 stages
 
 
 @pytest.mark.parametrize("path", sorted(Path("results/reference").glob("**/report.md")), ids=str)
 def test_a_recorded_report_is_read_in_a_few_screens(path: Path) -> None:
-    shown = path.read_text(encoding="utf-8")
-    if "studies" in path.parts:
-        shown = re.sub(r"<details>.*?</details>", "", shown, flags=re.S)
-    elif "torch" in path.parts:
-        shown = re.sub(r"<details>.*?</details>", "", shown, flags=re.S)
+    shown = re.sub(r"<details>.*?</details>", "", path.read_text(encoding="utf-8"), flags=re.S)
+    if "torch" in path.parts:
         assert shown.index("](figures/ladder.svg)") < shown.index("## Rungs") < shown.index("## What to write")
-    else:
+    elif "studies" not in path.parts:
         assert shown.index("](figures/ladder.svg)") < shown.index("| Stage |") < shown.index("## Rungs")
     assert len(re.findall(r"\w\S*", shown)) <= MOST_WORDS

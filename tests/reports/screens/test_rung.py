@@ -31,7 +31,7 @@ def test_a_recorded_run_is_named_as_one_and_any_run_is_named(tmp_path: Path) -> 
     recorded = told(RECORDED / "logistic", "cuda-graph")
     assert "\nRecorded on another machine: NVIDIA H200.\n" in recorded
     assert "results/reference/h200/logistic: 784-10 (softmax regression) on MNIST" in recorded
-    assert re.search(r"cuda-graph \(one launch an epoch\): 1\d\.\d us/step, \d\.\d+x as fast as cudnn-soft", recorded)
+    assert re.search(r"cuda-graph \(one launch per epoch\): 1\d\.\d us/step, \d\.\d+x as fast as cudnn-soft", recorded)
     assert "GraphEpoch" not in recorded.split("Why:")[0]
     assert "Predicted: 15 to 20 us; hit\n" in recorded
     for name, launch in (("grid-messages", "MessagesEpoch"), ("large-batch", "HalvesEpoch")):

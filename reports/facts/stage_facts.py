@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ladder.records.exactness import precision_class
-from ladder.records.run import BLOCKS, Results, Spread, StageResult, Timing
+from ladder.records.run import BLOCKS, Check, Results, Spread, StageResult, Timing
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, ratio, sm_mhz
 from reports.facts.bottleneck import advice_on
@@ -17,7 +17,19 @@ from reports.facts.kernel_bottleneck import Advice
 from reports.facts.launch_regimes import Regime, regime
 from reports.facts.predictions import outcome
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import disturbed_mark, fewer_epochs, measured_runs, passed_in_words, reason, table_order
+from reports.facts.run_table import (
+    ALL_DISTURBED,
+    SOME_DISTURBED,
+    disturbed_mark,
+    fewer_epochs,
+    is_undecided,
+    lacks_a_check,
+    measured_runs,
+    not_made,
+    passed_in_words,
+    reason,
+    table_order,
+)
 from reports.facts.time_breakdown import Change, Profiled, changes, profiled
 from reports.facts.times import median_us
 
@@ -208,6 +220,31 @@ class StageFacts:
     def disturbed(self) -> str:
         """The mark of a disturbed time; otherwise empty."""
         return disturbed_mark(self.stage) if self.timing else ""
+
+    @property
+    def disturbed_word(self) -> str:
+        """The same in a word, for other programs: `some` or `all`; empty without a mark."""
+        return {SOME_DISTURBED: "some", ALL_DISTURBED: "all"}.get(self.disturbed, "")
+
+    @property
+    def processes_disturbed(self) -> int | None:
+        """How many of its processes other work disturbed, with or without an effect; None without a time."""
+        return sum(bool(process.disturbed) for process in self.stage.processes) if self.timing else None
+
+    @property
+    def lacks_a_check(self) -> bool:
+        """Whether it passed without a check, as the report's `passed*` says."""
+        return lacks_a_check(self.stage, self.results)
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it passed, and rounding decides a check of it alone, as the terminal's `passed?` says."""
+        return is_undecided(self.stage, self.results)
+
+    @property
+    def not_made(self) -> list[Check]:
+        """The checks that were not made of it, but of others."""
+        return not_made(self.stage, self.results)
 
     @cached_property
     def profiled(self) -> Profiled | None:

@@ -16,7 +16,7 @@ from reports.facts import numbers
 from reports.facts.energy import joules, reached_in_words, to_accuracy
 from reports.facts.launch_regimes import change_in_words
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import LACKING, disturbed_in_words, is_undecided, lacks_a_check, not_made, title_of
+from reports.facts.run_table import LACKING, disturbed_in_words, title_of
 from reports.facts.stage_facts import StageFacts
 from reports.screens.blocks import Column, ColumnOf, Table, Tone, plain_rows
 
@@ -71,7 +71,8 @@ def stage_columns(results: Results) -> list[StageColumn]:
         measured("step_us", numbers.microseconds, "us/step", 0, tone="strong", page="us/step",
                  full=attrgetter("step"), report=True),
         StageColumn("", lambda row: STAR if remarks(row) else "", is_number=False, tone="doubtful", wider=brief,
-                    data={"throttled": attrgetter("throttled")}),
+                    data={"throttled": attrgetter("throttled"), "disturbed": attrgetter("disturbed_word"),
+                          "processes_disturbed": attrgetter("processes_disturbed")}),
         measured("network_us", _of_several, "us per\nnetwork", 0, page="us per network-step",
                  report=lambda row: numbers.microseconds(row.network_us)),
         measured("learned_best", str, "learned best", 2, page="Learned best", report=True, is_number=False),
@@ -88,9 +89,10 @@ def stage_columns(results: Results) -> list[StageColumn]:
                     data={"times_reference": lambda row: row.lead and row.lead.ratio.times}),
         StageColumn("checked", _checked, 3, is_number=False, tone="doubtful", tones=STATUS, wider=in_words,
                     page="Checked", full=attrgetter("verdict"),
-                    report=_starred,
+                    report=lambda row: f"{row.stage.status}{LACKING}" if row.lacks_a_check else row.verdict,
                     data={"status": attrgetter("stage.status"), "verdict": attrgetter("verdict"),
-                          "checks_not_made": attrgetter("stage.not_made")}),
+                          "checks_not_made": attrgetter("stage.not_made"),
+                          "lacks_a_check": attrgetter("lacks_a_check"), "undecided": attrgetter("is_undecided")}),
         StageColumn("what it changes", lambda row: change_in_words(row.stage, row.results.problem), 6,
                     is_number=False, tone="quiet"),
         StageColumn("best reference", _best, 8, is_number=False, tone="quiet",
@@ -161,13 +163,9 @@ def _first_remark(row: StageFacts) -> str:
 def _checked(row: StageFacts, *, in_words: bool = False) -> str:
     """The status; marked if rounding decides a check that the stage passed, or some checks were not made."""
     stage = row.stage
-    lacking = len(not_made(stage, row.results))
+    lacking = len(row.not_made)
     told = row.verdict.removeprefix(stage.status) if in_words else f" -{lacking}"
-    return f"{UNDECIDED if is_undecided(stage, row.results) else stage.status}{told if lacking else ''}"
-
-
-def _starred(row: StageFacts) -> str:
-    return f"{row.stage.status}{LACKING}" if lacks_a_check(row.stage, row.results) else row.verdict
+    return f"{UNDECIDED if row.is_undecided else stage.status}{told if lacking else ''}"
 
 
 def _parent(row: StageFacts) -> str:

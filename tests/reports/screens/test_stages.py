@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from ladder.records.run import Results
+from ladder.records.run import CANNOT_DECIDE, Check, Results
 from reports.facts import numbers
 from reports.facts.stage_facts import StageFacts, all_stage_facts
 from reports.screens import stages, torch
@@ -99,6 +100,40 @@ def test_every_writer_shows_the_same_facts(shown: Screen, capsys: pytest.Capture
                 column.header
             )
     assert len(plain(shown, capsys)) >= len(table.columns[0].cells)  # skipped stages have a row there, too
+
+
+def test_a_row_tells_other_programs_what_a_mark_tells_a_reader(capsys: pytest.CaptureFixture[str]) -> None:
+    """The daggers behind a time, `passed*` of the report, and `passed?` of the terminal."""
+    run = sample.with_processes(RUN, "async", [40.0, 60.0])
+    undecided = Check("loss curve", 1e-5, 1e-3, passed=True, judged=False, note=f"float32 {CANNOT_DECIDE}")
+    not_judged = Check("other weights", None, 1e-3, passed=True, judged=False, note="one run")
+    for name, marks, checks in (
+        ("async", ["other work", ""], [undecided]),
+        ("cublas", ["other work"], [not_judged]),
+        ("jax-scan", ["other work"], []),
+    ):
+        stage = next(stage for stage in run.stages if stage.name == name)
+        pairs = zip(stage.processes, (marks * len(stage.processes))[: len(stage.processes)], strict=True)
+        disturbed = [replace(process, disturbed=[mark] * bool(mark)) for process, mark in pairs]
+        run = sample.replace_stage(run, name, processes=disturbed, checks=[*stage.checks, *checks])
+    rows = {row["name"]: row for row in plain(run_screen(run), capsys)}
+    keys = ("disturbed", "processes_disturbed", "lacks_a_check", "undecided")
+    told = {name: tuple(rows[name][key] for key in keys) for name in ("naive", "async", "cublas", "jax-scan")}
+    six = str(len(next(stage for stage in run.stages if stage.name == "cublas").processes))
+    assert told == {
+        "naive": ("", "0", "False", "False"),
+        "async": ("some", "1", "True", "True"),
+        "cublas": ("all", six, "True", "False"),
+        "jax-scan": ("all", "1", "False", "False"),
+    }
+    assert [rows["sparse-metrics"][key] for key in keys] == ["", "", "False", "False"]  # failed: without a time
+    report = markdown(report_screen(run))
+    text = screen(lambda console: write_terminal(run_screen(run), console), 250)
+    for name, (disturbed, _, lacks, is_undecided) in told.items():
+        (row,) = re.findall(rf"(?m)^\| `{name}` .*$", report)
+        (line,) = re.findall(rf"(?m)^{name} .*$", text)
+        assert ("†" in row, "‡" in row) == (disturbed == "some", disturbed == "all")
+        assert ("passed*" in row, "passed?" in line) == (lacks == "True", is_undecided == "True")
 
 
 def test_every_number_of_a_row_is_in_the_record() -> None:

@@ -16,14 +16,15 @@ from reports.facts.provenance import gpu_name
 from reports.facts.run_differences import cannot_compare, is_same_run
 from reports.facts.run_table import table_order
 from reports.facts.study_points import StudyResults, point_text
+from reports.facts.times import step_times_us
 from reports.facts.two_runs import (
     CannotCompareError,
     Verdict,
     in_words,
     interval_between,
-    paced_alike,
     same_cpu,
     side_of,
+    verdict_between,
     verdict_of,
 )
 
@@ -87,18 +88,17 @@ def compare_machines(runs: Sequence[tuple[str, Results]]) -> Machines:
 
 
 def _cells(stages: Sequence[StageResult | None], runs: Sequence[Results]) -> list[MachineCell]:
-    cells = []
+    cells, base = list[MachineCell](), stages[0]
     for number, (stage, run) in enumerate(zip(stages, runs, strict=True)):
-        with_paces = same_cpu(runs[0], run) and paced_alike(stages[0], stage)
-        base, own = (side_of(known, with_paces=with_paces) for known in (stages[0], stage))
-        middle = statistics.median(own.times) if own.times else None
-        if not own.times or not base.times or not number:
-            cells.append(MachineCell(middle))
+        times = step_times_us(stage)
+        us = statistics.median(times) if times else None
+        if stage is None or base is None or not times or not step_times_us(base) or not number:
+            cells.append(MachineCell(us))
         elif is_same_run(runs[0], run):
-            cells.append(MachineCell(middle, 1.0, "SAME"))
+            cells.append(MachineCell(us, 1.0, "SAME"))
         else:
-            interval = interval_between(base, own)
-            cells.append(MachineCell(middle, interval.value, verdict_of(interval), interval.low, interval.high))
+            interval, verdict, _ = verdict_between(base, stage, same_cpu=same_cpu(runs[0], run))
+            cells.append(MachineCell(us, interval.value, verdict, interval.low, interval.high))
     return cells
 
 

@@ -233,17 +233,28 @@ def _stage(
     if not base or not new:
         regression = bool(base) and after.status in ("failed", "crashed")
         return replace(known, regression=regression, lost="skipped" if base and after.status == "skipped" else "")
+    interval, verdict, doubts = verdict_between(before, after, threshold, same_cpu=same_cpu)
+    return judged(replace(known, remarks=[*known.remarks, *doubts]), interval, threshold, verdict)
+
+
+def verdict_between(
+    before: StageResult, after: StageResult, threshold: float = THRESHOLD, *, same_cpu: bool
+) -> tuple[Interval, Verdict, list[str]]:
+    """The interval of the ratio of a stage's times in two runs, the verdict, and remarks on it; both have times.
+
+    However many runs are compared, any two of them have this verdict.
+    """
     with_paces = same_cpu and paced_alike(before, after)
     sides = [side_of(stage, with_paces=with_paces) for stage in (before, after)]
     interval, by_times = interval_between(*sides), interval_between(*(side._replace(paces_s=[]) for side in sides))
-    one_paced = ["only one run recorded the host's CPU speed"] * (len({bool(side.paces_s) for side in sides}) > 1)
+    doubts = ["only one run recorded the host's CPU speed"] * (len({bool(side.paces_s) for side in sides}) > 1)
     verdict, alone = verdict_of(interval, threshold), verdict_of(by_times, threshold)
-    doubts = [f"{alone} by its times alone, which the host's CPU speed may explain"] * (verdict != alone)
+    doubts += [f"{alone} by its times alone, which the host's CPU speed may explain"] * (verdict != alone)
     throughout = any(all(process.disturbed for process in stage.processes) for stage in (before, after))
-    if verdict in ("SLOWER", "FASTER") and throughout and min(len(base), len(new)) < BOOTSTRAP_PROCESSES:
+    if verdict in ("SLOWER", "FASTER") and throughout and min(len(side.times) for side in sides) < BOOTSTRAP_PROCESSES:
         doubts.append(f"{verdict} by its times, of which one run has disturbed ones alone")
         verdict = "AMBIGUOUS"
-    return judged(replace(known, remarks=[*known.remarks, *one_paced, *doubts]), interval, threshold, verdict)
+    return interval, verdict, doubts
 
 
 def judged(known: StageVerdict, interval: Interval, threshold: float, verdict: Verdict | None = None) -> StageVerdict:

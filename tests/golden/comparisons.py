@@ -22,10 +22,14 @@ Pair = tuple[Results, Results]
 
 def comparisons() -> str:
     """The text of `comparisons.txt`."""
-    pairs = {**_times(), **_paces(), **_passed(), **_code(), **_without_times()}
-    told = {title: list(_told(*pair)) for title, pair in pairs.items()}
+    told = {title: list(_told(*pair)) for title, pair in pairs_of_runs().items()}
     told |= {title: list(_of_several(runs)) for title, runs in _several().items()}
     return "\n\n".join("\n  ".join([title, *lines]) for title, lines in told.items()) + "\n"
+
+
+def pairs_of_runs() -> dict[str, Pair]:
+    """Two runs each, by what differs between them."""
+    return {**_times(), **_paces(), **_passed(), **_code(), **_without_times()}
 
 
 def _told(base: Results, new: Results) -> Iterator[str]:

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from ladder.records.statistics import GPU_SPREAD, HOST_SPREAD, Interval
+from reports.facts.many_runs import compare_machines
 from reports.facts.ratios import Times, ratio_of
-from reports.facts.two_runs import Verdict, compare, in_words, verdict_of
-from tests.golden.comparisons import NAMES, naive
+from reports.facts.two_runs import CannotCompareError, Verdict, compare, in_words, verdict_of
+from tests.golden.comparisons import NAMES, naive, pairs_of_runs
 from tests.reports.recorded import times
 
 # The verdict that an interval allows; tests/golden/comparisons.txt has those on whole runs.
@@ -54,6 +55,23 @@ def test_the_order_of_processes_and_the_unit_of_time_decide_nothing(mixed: list[
     (found,) = compare(naive(*(us * unit for us in base)), naive(*new), NAMES).stages
     assert found.verdict == known.verdict
     assert found.ratio == pytest.approx(known.ratio)
+
+
+def test_a_third_run_changes_no_verdict_of_two() -> None:
+    """Of any pair of the golden file, one whose few processes were all disturbed among them."""
+    found: dict[str, set[str]] = {"two": set(), "several": set()}
+    for title, (base, new) in pairs_of_runs().items():
+        try:
+            two, several = compare(base, new, NAMES), compare_machines([("a", base), ("b", new), ("c", base)])
+        except CannotCompareError:
+            continue
+        cells = {row.name: row.cells[1] for row in several.rows}
+        for one in two.stages:
+            cell = cells[one.name]
+            found["two"].add(f"{title}, {one.name}: {one.verdict} {one.ratio} {one.low} {one.high}")
+            found["several"].add(f"{title}, {one.name}: {cell.verdict} {cell.ratio} {cell.low} {cell.high}")
+    assert len(found["two"]) > 40
+    assert found["several"] == found["two"]
 
 
 # When a ratio of two stages' times is within the noise.

@@ -229,13 +229,13 @@ def caption(results: Results) -> str:
 
 
 def yardsticks(results: Results) -> str:
-    """The sentence that names the fastest reference of each class of precision."""
+    """The sentence that names the fastest reference of each class of precision, or says why there is none."""
     used: dict[str, list[Lead]] = {}  # by reference, in the order of the table
     for stage in table_order(results):
         if stage.group != "reference" and (best_lead := lead(stage, results)) is not None:
             used.setdefault(best_lead.reference.name, []).append(best_lead)
     if not used:
-        return "No reference was timed in this run."
+        return _no_yardstick(results)
     named = []
     for name, leads in used.items():
         on_gpu = {best_lead.on_gpu_time for best_lead in leads}
@@ -245,6 +245,15 @@ def yardsticks(results: Results) -> str:
     waits = f" {ON_GPU_TIME}" if "on GPU time" in " ".join(named) else ""
     broken = _lost_yardsticks(references(results))
     return f"Speedup over the fastest reference compares with {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
+
+
+def _no_yardstick(results: Results) -> str:
+    """Why no rung of a run is compared with a reference."""
+    if not any(step_us(stage) is not None for stage in references(results)):
+        return "No reference was timed in this run."
+    if not timed_rungs(results):
+        return "No rung was timed, so none is compared."
+    return "No rung is compared with a reference: none with a time is as exact, and on the same kind of device."
 
 
 def _rows_of(yardstick: Lead) -> str:

@@ -122,6 +122,8 @@ def _runs() -> dict[str, list[str]]:
     )
     noisy = replace(noisy, created=SAMPLE.created)  # recorded.run counts seconds
     few = [stage for stage in SAMPLE.stages if stage.group != "reference"]
+    own = [stage for stage in SAMPLE.stages if stage.group == "reference"]
+    rough = [stage for stage in SAMPLE.stages if stage.name in ("naive", "torch-amp")]
     runs = {
         "one of two processes was disturbed": _processes("async", busy, calm),
         "one of three was disturbed": _processes("async", busy, calm, calm),
@@ -176,6 +178,8 @@ def _runs() -> dict[str, list[str]]:
         "a slower reference crashed": _with("torch-eager", status="crashed", reason="out of memory"),
         "a reference was skipped": _with("torch-eager-cpu", status="skipped", reason="no wheel"),
         "no reference": replace(SAMPLE, stages=few),
+        "references alone": replace(SAMPLE, stages=own),
+        "a rougher reference alone": replace(SAMPLE, stages=rough),
         "the parent failed": _with("naive", status="failed", reason="first\nupdate", metrics=None),
         "the oracle trained on the GPU": replace(SAMPLE, oracle=OracleRecord(0.9, [], None, "gpu", "no room")),
         "the oracle trained on the CPU": replace(SAMPLE, oracle=OracleRecord(0.9, [], None, "cpu", "no CUDA device")),

@@ -10,7 +10,7 @@ from ladder.records.run import Check, Energy, LossPoint, PartRecord, Results, St
 from reports.facts.energy import saving
 from reports.facts.profiles import agree, kernel_names
 from reports.facts.resolved_recipe import resolved_recipe
-from reports.facts.run_table import lacks_a_check, passed_in_words
+from reports.facts.run_table import lacks_a_check, passed_in_words, yardsticks
 from reports.facts.stage_facts import StageFacts, all_stage_facts
 from reports.facts.warnings import not_made_in_words
 from reports.figures.energy_figure import headline
@@ -64,6 +64,19 @@ def test_one_process_of_a_rung_that_the_host_launches_shows_no_small_effect() ->
     shown = row(processes_of(run, "async", 32.0), "async").versus_parent
     assert shown is not None
     assert not shown.is_noise
+
+
+def test_a_run_says_why_no_rung_is_compared_with_a_reference() -> None:
+    def said(*names: str) -> str:
+        return yardsticks(replace(run, stages=[stage for stage in run.stages if stage.name in names]))
+
+    run = sample.results()
+
+    assert said("jax-scan", "numpy") == "No rung was timed, so none is compared."
+    assert said("jax-scan", "sparse-metrics") == said("jax-scan")  # failed
+    assert said("naive", "sparse-metrics") == said() == "No reference was timed in this run."
+    assert said("naive", "torch-amp").startswith("No rung is compared with a reference: none with a time is as exact")
+    assert said("naive", "jax-scan").startswith("Speedup over the fastest reference")
 
 
 @pytest.mark.parametrize("status", ["failed", "crashed", "skipped"])

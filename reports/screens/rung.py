@@ -367,7 +367,9 @@ def rung_in_short(rung: StageFacts) -> Iterator[Block]:
 
 def alike_in_short(rungs: Sequence[StageFacts]) -> Iterator[Block]:
     """A row for each of some rungs that are as fast as their parents within noise."""
-    yield from [Heading(ALIKE, 3)] * bool(rungs)
+    if not rungs:
+        return
+    yield Heading(ALIKE, 3)
     yield table_of(rungs, [
         ColumnOf("Rung", lambda rung: f"`{rung.name}`: {title_of(rung.stage)}"),
         ColumnOf("Parent", lambda rung: f"`{rung.stage.below}`"),

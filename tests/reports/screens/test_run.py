@@ -151,6 +151,12 @@ def test_the_next_step_names_a_run_that_no_command_finds(monkeypatch: pytest.Mon
         assert try_next(run, Path(folder), None).replace("\N{NO-BREAK SPACE}", " ") == command
 
 
+def test_a_report_without_rungs_within_noise_has_no_table_of_them() -> None:
+    text = markdown(report_screen(sample.results()))
+    assert ALIKE not in text
+    assert "\n|  |\n" not in text
+
+
 def test_a_report_has_a_table_of_rungs_within_noise_and_predicts_nothing_for_another_gpu() -> None:
     told = {gpu: (RECORDED / gpu / "logistic" / "report.md").read_text("utf-8") for gpu in ("h100-80gb-hbm3", "h200")}
     text = told["h100-80gb-hbm3"]

@@ -690,6 +690,15 @@ def test_tables_can_be_had_as_csv(
     assert capsys.readouterr().err == "run_ladder.py: --json --csv: print one table; leave one of them out\n"
 
 
+def test_a_stage_without_a_profile_has_no_kernels_for_csv(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "numpy", "earlier", "--csv"]) == 2
+    told = capsys.readouterr()
+    why = "no kernel of it was profiled in this run, and CSV has a row for each; use --json"
+    assert (told.out, told.err) == ("", f"run_ladder.py: numpy: {why}\n")
+    assert main(["explain", "numpy", "earlier", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kernels"] == []
+
+
 def test_json_and_csv_have_the_numbers_of_the_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "earlier", "--json"]) == 0
     (stage,), (row,) = load(here / "earlier").stages, json.loads(capsys.readouterr().out)["stages"]

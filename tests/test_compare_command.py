@@ -93,3 +93,7 @@ def test_a_run_and_itself_are_told_in_a_line(
     assert main(["compare", *names, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["same_run"], found["exit_code"], found["stages"]) == (True, 0, [])
+    for form in (["--csv"], ["--format", "csv"]):
+        assert main(["compare", *names, *form]) == 2
+        refused = f"run_ladder.py: {said}: the same run, so nothing to compare; name two runs\n"
+        assert tuple(capsys.readouterr()) == ("", refused)

@@ -189,3 +189,4 @@ class Screen:
     facts: Any  # plain data or a record
     rows: str | Sequence[Mapping[str, Any]]  # the name of those in `facts`, or rows
     lead: Sequence[Block] = ()  # about all of it, to read first, such as warnings
+    no_rows: str = ""  # why there are none, and the way out, where CSV cannot be had without

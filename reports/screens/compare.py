@@ -25,7 +25,8 @@ def comparison_screen(comparison: Comparison) -> Screen:
     """Two runs; the conclusion comes last, where a gate's log ends."""
     said = Sentences([conclusion(comparison)], "bad" if comparison.exit_code else "strong")
     if comparison.same_run:
-        return Screen("", "", [], comparison, "stages", [Sentences([conclusion(comparison)])])
+        lines = [Sentences([conclusion(comparison)])]
+        return Screen("", "", [], comparison, "stages", lines, no_rows=conclusion(comparison).removesuffix("."))
     lead: list[Block] = [
         *_verdicts(comparison),
         Sentences(comparison.warnings, "doubtful", is_list=True),

@@ -41,6 +41,7 @@ from reports.screens.blocks import (
 from reports.screens.check import CHECK_COLUMNS
 from reports.screens.conclusion import given
 
+NO_KERNELS = "{}: no kernel of it was profiled in this run, and CSV has a row for each; use --json"
 MOST_KERNELS, MOST_KERNELS_IN_FULL = 6, 20  # rows of the table; a library may launch a hundred
 LETTERS, LETTERS_IN_FULL = 18, 60  # of a kernel's name
 LONGEST_BAR = 16  # letters
@@ -131,7 +132,8 @@ def rung_screen(results: Results, name: str, run: Path | None = None, recorded: 
     blocks.append(Group(list(bound(rung))))
     origin = f"{numbers.shortest(run)}: {heading(results, explained=True)}" if run is not None else ""
     is_recorded = run is not None and recorded is not None and run.resolve().is_relative_to(recorded.resolve())
-    return Screen(_title(rung), origin, blocks, facts, "kernels", list(_lead(rung, is_recorded=is_recorded)))
+    lead = list(_lead(rung, is_recorded=is_recorded))
+    return Screen(_title(rung), origin, blocks, facts, "kernels", lead, no_rows=NO_KERNELS.format(stage.name))
 
 
 def found_stage(results: Results, name: str) -> StageResult:

@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 
 from reports.facts.sheet import sheet
+from reports.report_error import ReportError
 from reports.screens.blocks import Screen
 from reports.writers.console import standard
 from reports.writers.markdown import markdown
@@ -22,7 +23,10 @@ Form = Literal["table", "text", "markdown", "json", "csv"]  # a table is text
 
 
 def write(screen: Screen, form: Form = "table", console: Console | None = None) -> int:
-    """Print the screen as text or as a document, its facts as JSON, or its rows as CSV; returns the exit status 0."""
+    """Print the screen as text or as a document, its facts as JSON, or its rows as CSV; returns the exit status 0.
+
+    Raises ReportError for CSV of a screen that cannot do without rows and has none.
+    """
     if form in ("table", "text"):
         write_terminal(screen, standard(console))
     elif form == "markdown":
@@ -32,7 +36,10 @@ def write(screen: Screen, form: Form = "table", console: Console | None = None) 
         if form == "json":  # in ASCII, so that no terminal changes it
             print(json.dumps(facts, indent=2))
         else:
-            _print_rows(facts[rows] if isinstance(rows, str) else msgspec.to_builtins(rows))
+            found = facts[rows] if isinstance(rows, str) else msgspec.to_builtins(rows)
+            if not found and screen.no_rows:
+                raise ReportError(screen.no_rows)
+            _print_rows(found)
     return 0
 
 

@@ -16,6 +16,7 @@ from markdown_it.token import Token
 
 from ladder.records.foreign import read
 from ladder.records.run import all_results
+from reports.screens.torch import HOW_TO_READ
 from run_ladder import main
 from stages.engine.stage import Stage
 from tests.cheats import defects, frauds, on_gpu
@@ -102,6 +103,13 @@ def test_readme_and_the_method_count_the_cheats() -> None:
     caught = (ROOT / "tests" / "cheats" / "caught.txt").read_text(encoding="utf-8")
     assert caught.count(" | yes | ") == 6
     assert "all caught but for six " in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_method_says_of_first_steps_what_reports_say() -> None:
+    method = " ".join((ROOT / "docs" / "method.md").read_text(encoding="utf-8").split())
+    said = HOW_TO_READ.partition(" The first step is ")[2]
+    assert "the slowest process's" in said
+    assert f"In `torch`, the first step is {said}" in method
 
 
 def test_readme_shows_what_advise_says_of_a_desktop_s_gpu(capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,3 +130,4 @@ class Listed(NamedTuple):
     words: str = ""  # what it changes; empty: the title says it
     regime: Regime | None = None  # how a rung's kernels start
     misfit: str = ""  # why it does not take the network in question; empty if it does, or if none is named
+    only_with: str = ""  # the option without which a run leaves it out, by name: `networks`

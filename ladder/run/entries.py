@@ -133,6 +133,7 @@ def listed(
             words=stage.words,
             regime=stage.regime,
             misfit=misfits.get(stage.name, ""),
+            only_with="networks" if stage.is_fleet else "gpus" if stage.takes_gpus else "",
         )
         for stage in (entry.stage for entry in entries.values())
     ]

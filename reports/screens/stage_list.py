@@ -34,12 +34,14 @@ def stage_list_screen(stages: Iterable[Listed], way_to_gpu: str | None, network:
         ColumnOf("from", lambda stage: stage.below, 1 if network else 3, tone="quiet"),
         ColumnOf("what it changes", lambda stage: stage.words or stage.title, 2),
         ColumnOf("needs", lambda stage: stage.needs, 4, tone="quiet"),
-        ColumnOf("runs\nhere", lambda stage: "no" if stage.missing or stage.misfit else "yes", 1, tones=HERE),
+        ColumnOf("runs\nhere", _runs_here, 1, tones=HERE),
     ]
     headings = {next(members)[0]: heading for heading, members in grouped}
     table = Table([column.over(ordered) for column in columns], headings)
+    asked = dict.fromkeys(text for stage in ordered if (text := _runs_here(stage)).startswith("--"))
+    only = [f"Marked {numbers.listing(asked)}: runs only with that option."] if asked else []
     told = Group([
-        Sentences([*_losses(ordered), *_why_not(ordered), *([f"{way_to_gpu}."] if way_to_gpu else [])]),
+        Sentences([*_losses(ordered), *_why_not(ordered), *only, *([f"{way_to_gpu}."] if way_to_gpu else [])]),
         Sentences([f"To explain a recorded one: `{PROGRAM} explain NAME`"], "quiet"),
     ])  # fmt: skip
     facts = [stage._asdict() for stage in listed]
@@ -55,6 +57,13 @@ EXPECTED = (
 def _of(stage: Listed, text: Callable[[Expected], str]) -> str:
     """Something that is expected of a stage."""
     return text(stage.expected) if stage.expected else numbers.MISSING
+
+
+def _runs_here(stage: Listed) -> str:
+    """Whether it runs here, or the option without which it does not."""
+    if stage.only_with and not stage.missing:
+        return f"--{stage.only_with}"
+    return "no" if stage.missing or stage.misfit else "yes"
 
 
 def _losses(stages: Sequence[Listed]) -> list[str]:

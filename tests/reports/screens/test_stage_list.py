@@ -48,6 +48,23 @@ def test_the_list_is_short_and_says_once_what_is_missing(stages: list[Listed]) -
     assert f"{sum(bool(one.missing) for one in stages)} of {among} cannot run here: {NO_GPU}." in words
 
 
+def test_a_stage_that_a_run_leaves_out_without_an_option_names_the_option(stages: list[Listed]) -> None:
+    text = text_of([one._replace(missing=one.missing or NO_GPU * ("gpu" in one.needs)) for one in stages], 200)
+    rows = {words[0]: words[-1] for line in text.splitlines() if (words := line.split())}
+    assert (rows["cpu-loops"], rows["cpu-fleet"], rows["fleet-graph"]) == ("yes", "--networks", "no")
+    assert "Marked --networks: runs only with that option." in text
+    everywhere = text_of([stage._replace(missing="") for stage in stages], 200)
+    assert "Marked --networks and --gpus: runs only with that option." in everywhere
+    entries = all_entries(())[0]
+    alone, several, two = (select(["all"], entries, networks=n, gpus=gpus) for n, gpus in ((1, 1), (2, 1), (1, 2)))
+    for option, found in (("networks", several), ("gpus", two)):
+        added = {one.stage.name for one in found} - {one.stage.name for one in alone}
+        assert {stage.name for stage in stages if stage.only_with == option and stage.group != "devices"} == added, (
+            option
+        )
+    assert "Marked" not in text_of([stage for stage in stages if not stage.only_with], 200)
+
+
 def test_few_stages_are_named_with_their_reason() -> None:
     two = [Listed("naive", "", "ladder", "Naive", "cuda", ""), Listed("mine", "naive", "beyond", "Mine", "x", "no x")]
     text = text_of(two, 80, None)
@@ -82,7 +99,7 @@ def test_stages_that_do_not_take_the_network_are_left_out_with_the_reason() -> N
     assert not any(stage.misfit for stage in listed(()))
     text = text_of(list(named.values()), 120, None)
     rows = {words[0]: words[-1] for line in text.splitlines() if (words := line.split())}
-    assert (rows["persistent-grid"], rows["cluster-ahead"], rows["cpu-fleet"]) == ("yes", "no", "no")
+    assert (rows["persistent-grid"], rows["cluster-ahead"], rows["cpu-fleet"]) == ("yes", "no", "--networks")
     said = " ".join(text.split())
     reason = "Needs one hidden layer; the network has 2. Closest rung here: persistent-grid."
     assert f"Left out: cluster-ahead and cluster-ahead-fp16. {reason}" in said

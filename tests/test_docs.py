@@ -28,6 +28,8 @@ OF_OTHERS = {"status.md", "large-batch.md"}
 ELSEWHERE = {".venv", "runs", "golden", "node_modules"}  # golden files render runs that have no folder
 PAGES = sorted(page for page in ROOT.rglob("*.md") if not ELSEWHERE & set(page.relative_to(ROOT).parts))
 CODE = [path for suffix in ("py", "cu", "cuh", "sh", "toml") for path in ROOT.rglob(f"*.{suffix}")]
+OF_A_RUN = re.compile(r"\| (?:option of|after) `python run_ladder\.py` \|")  # the head of a table
+DOCS = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("**/*.md")}
 NAMED = re.compile(r"\b(?:docs|stages|tools)/[\w/.-]+\.md\b")  # a page as comments and docstrings name it
 
 
@@ -110,6 +112,23 @@ def test_the_method_says_of_first_steps_what_reports_say() -> None:
     said = HOW_TO_READ.partition(" The first step is ")[2]
     assert "the slowest process's" in said
     assert f"In `torch`, the first step is {said}" in method
+
+
+def test_the_commands_have_every_option_of_a_run_and_files_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    text, elsewhere = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8"), " ".join(DOCS.values())
+    tables = [table for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE) if OF_A_RUN.match(table)]
+    rows = [row.split(" | ")[0] for table in tables for row in table.splitlines()]
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    options = set(re.findall(r"(?m)^  (--[a-z-]+)", capsys.readouterr().out))
+    assert "--out" in options
+    lacking = {option for option in options if not any(re.search(rf"{option}(?![\w-])", row) for row in rows)}
+    assert lacking == {"--curve-steps", "--nsys-stages", "--prepare-at-once"}  # for experiments: other pages name them
+    assert [option for option in lacking if option not in elsewhere] == []
+    named = set(re.findall(r"(?<=[ `])examples/[\w./-]+", text))
+    assert any(path.endswith(".toml") for path in named)
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    assert not re.search(r"--rubric [A-Z]", text)
 
 
 def test_readme_shows_what_advise_says_of_a_desktop_s_gpu(capsys: pytest.CaptureFixture[str]) -> None:

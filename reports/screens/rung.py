@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from ladder.records.profile import KernelUse
 from ladder.records.program import PROGRAM
 from ladder.records.run import Check, Results, StageResult, Status
@@ -115,7 +117,7 @@ def rung_screen(results: Results, name: str, run: Path | None = None, recorded: 
         "stage": name,
         "from": stage.below,
         "changed": stage.changed,
-        "doc": stage.doc,
+        "doc": stage.doc and replace(stage.doc, found=found_of(stage)),
         "step_us": median_us(stage),
         "split": profiled.profile.split if profiled else None,
         "kernels": profiled.profile.kernels if profiled else [],

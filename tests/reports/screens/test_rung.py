@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ladder.records.run import load, save
+from reports.screens.rung import rung_screen
 from tests.reports import sample
 from tests.reports.reporting import explanation
 from tests.reports.terminal.screens import too_wide
@@ -43,3 +44,10 @@ def test_a_recorded_run_is_named_as_one_and_any_run_is_named(tmp_path: Path) -> 
     own = told(tmp_path, "naive")
     assert "Recorded" not in own
     assert f"{tmp_path.name}: 784-256-10 (one hidden layer of 256)" in own.splitlines()[1]
+
+
+def test_other_programs_get_what_the_author_found_without_places_for_numbers() -> None:
+    for run in (RECORDED / "logistic", RECORDED.parent / "h100-80gb-hbm3/logistic"):
+        doc = rung_screen(load(run), "cuda-graph", run).facts["doc"]
+        assert doc.found
+        assert "{" not in doc.found

@@ -153,7 +153,8 @@ def outlooks(asked: Advise) -> Outlooks:
         ]
     models = _own_models(EXAMPLE if ignored else PLAIN)
     layer_us = _layer_us(costs, models)
-    rows += _captured(len(problem.layers), rows, models, layer_us)
+    captured = _captured(len(problem.layers), rows, models, layer_us)
+    rows = [*(_at_least(row, captured) for row in rows), *captured]
     recorded_in = [path for path, run in own_runs.items() if _has_references(run)]
     may_win = [] if ignored else contenders(problem, steps)  # rungs train by plain SGD alone
     return Outlooks(
@@ -249,6 +250,20 @@ def _captured(
         measured_us=None,
     )
     return [captured]
+
+
+def _at_least(row: Outlook, captured: Sequence[Outlook]) -> Outlook:
+    """Eager mode's estimate, no less than the graph's: a replay runs the same kernels without the host's gaps."""
+    if row.name != "torch-eager" or row.is_recorded or not captured:
+        return row
+    graph = captured[0]
+    return msgspec.structs.replace(
+        row,
+        us=max(row.us, graph.us),
+        low_us=max(row.low_us, graph.low_us),
+        high_us=max(row.high_us, graph.high_us),
+        carried_us=[max(ends) for ends in zip(row.carried_us, graph.carried_us, strict=True)],
+    )
 
 
 def _named(inputs: int, hidden: Iterable[int], classes: int) -> str:

@@ -317,6 +317,7 @@ def _sureness(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
     if outlooks.own_launch or eager.measured_us is not None:
         return f"{TIME_IT}."
     told = "The host sets eager mode's pace: on a slower one a graph saves more."
+    told = "The GPU is the limit; a graph cannot help." if captured and eager.us <= captured.us else told
     if _may_capture(stages, outlooks):
         us, low_us, high_us = eager.us / 2, eager.low_us / 2, eager.high_us / 2
         faster = {**stages, "torch-eager": msgspec.structs.replace(eager, us=us, low_us=low_us, high_us=high_us)}

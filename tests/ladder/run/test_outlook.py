@@ -44,6 +44,7 @@ from ladder.run.outlook import (
 from ladder.run.stage_run import StageRun
 from ladder.study.study_file import point_options, read_study
 from ladder.verify.gates import check
+from reports.facts.advice import verdict
 from stages.registry import load_all, load_entry
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 from tests.reports.profiles import own_kernels, profile
@@ -72,6 +73,16 @@ def test_a_recorded_network_has_its_recorded_time() -> None:
     assert found.us == pytest.approx(measured.timing.step_us, abs=1e-3)
     eager = stages(asked((256,)))["torch-eager"]  # on another host
     assert eager.high_us / eager.us == pytest.approx(recorded_costs().eager_differs) == eager.us / eager.low_us
+
+
+def test_eager_mode_takes_no_less_than_a_replay_of_its_kernels() -> None:
+    told = outlooks(asked((1024, 1024), 8192, gpu="RTX 4090"))
+    found = {stage.name: stage for stage in told.stages}
+    eager, graph = found["torch-eager"], found[CAPTURED]
+    assert eager.us >= graph.us
+    assert eager.low_us >= graph.low_us
+    assert eager.high_us >= graph.high_us
+    assert any("The GPU is the limit; a graph cannot help." in line for line in verdict(told))
 
 
 def test_another_gpu_s_own_records_go_before_times_that_are_carried_over() -> None:

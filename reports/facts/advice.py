@@ -304,6 +304,9 @@ def _doubt(outlooks: Outlooks) -> str:
     return ""
 
 
+HOST_PACES = "The host sets eager mode's pace: on a slower one a graph saves more."
+
+
 def _sureness(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
     """How sure a gain is: the host sets the time of eager mode, so one is likely that a faster host has as well."""
     eager, captured = stages.get("torch-eager"), stages.get(CAPTURED)
@@ -316,8 +319,8 @@ def _sureness(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
         return f"A gain is {doubtful if _doubt(outlooks) else told}." * bool(is_told)
     if outlooks.own_launch or eager.measured_us is not None:
         return f"{TIME_IT}."
-    told = "The host sets eager mode's pace: on a slower one a graph saves more."
-    told = "The GPU is the limit; a graph cannot help." if captured and eager.us <= captured.us else told
+    is_limit = captured is not None and eager.us <= captured.us
+    told = "The GPU is the limit; a graph cannot help." if is_limit else HOST_PACES
     if _may_capture(stages, outlooks):
         us, low_us, high_us = eager.us / 2, eager.low_us / 2, eager.high_us / 2
         faster = {**stages, "torch-eager": msgspec.structs.replace(eager, us=us, low_us=low_us, high_us=high_us)}

@@ -166,9 +166,7 @@ def passed_in_words(stage: StageResult, results: Results) -> str:
 
 def lacks_a_check(stage: StageResult, results: Results) -> bool:
     """Whether a stage that passed did so without a check of its own: one not run, or one that rounding decides."""
-    could_not_fail = any(
-        not check.judged and not check.is_not_made and not check.is_undecided for check in stage.checks
-    )
+    could_not_fail = any(not (check.judged or check.is_not_made or check.is_undecided) for check in stage.checks)
     lacks = could_not_fail or is_undecided(stage, results) or bool(not_made(stage, results))
     return stage.status == "passed" and lacks
 

@@ -32,7 +32,7 @@ from common.problem import Problem
 from common.trainer import Trainer
 from stages.engine.stage import Stage
 from stages.references.choices import Rule, variant_for
-from stages.references.torch_choices import launching_nothing, no_choice_kept
+from stages.references.torch_choices import launching_nothing, no_choice_kept, timed_in_graphs
 from stages.references.torch_common import Batch, Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import (
     Linear,
@@ -150,7 +150,7 @@ def prepare_evaluation(setup: TorchSetup, test: Split, *, amp: bool) -> Evaluate
 
 
 def use_one_stream() -> None:
-    """Make PyTorch use one capturable stream in this process.
+    """Make PyTorch use one capturable stream in this process, and time its kernels' block sizes in graphs.
 
     After a few kernels on each of two streams, every node of a graph is slower for the rest of the process.
     """
@@ -158,6 +158,7 @@ def use_one_stream() -> None:
 
     if torch.cuda.is_available():
         torch.cuda.set_stream(_only_stream())
+        timed_in_graphs()
 
 
 @cache

@@ -2,14 +2,14 @@
 
     python -m tools.tune_references [torch-graph torch-graph-amp jax-scan jax-scan-bf16] [--network 784-256-10/8192 ...]
 
-Networks are the recorded ones, wide ones and large batches. Variants are built side by side, a wave at once, then timed
-alone. Both have a limit of time; a failed or late variant ends its process, and the next wave has a new one. A row has
-the microseconds of a step, the seconds of preparation beside others, where an earlier variant's code may be cached, and
-how far the parameters are from float64 after an epoch. Of the variants as exact as the default, the fastest is kept.
-Within the noise the default wins, else the one that prepares in the least time, since every user waits for that.
-A wave builds one variant for many networks and lasts as long as its slowest; variants that try many kernels take
-minutes, and come last. Each wave's winners are kept at once, so that an interruption costs what was not tried. An
-earlier choice is replaced only once its variant was tried again.
+Networks are the recorded ones, wide ones and large batches. Variants are built side by side, a wave at once, of which
+one at a time times its kernels, then timed alone. Both have a limit of time; a failed or late variant ends its process,
+and the next wave has a new one. A row has the microseconds of a step, the seconds of preparation beside others, where
+an earlier variant's code may be cached, and how far the parameters are from float64 after an epoch. Of the variants as
+exact as the default, the fastest is kept. Within the noise the default wins, else the one that prepares in the least
+time, since every user waits for that. A wave builds one variant for many networks and lasts as long as its slowest;
+variants that try many kernels take minutes, and come last. Each wave's winners are kept at once, so that an
+interruption costs what was not tried. An earlier choice is replaced only once its variant was tried again.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from typing import Any, Self
 import numpy as np
 
 from common.blas import limit_blas_threads
+from common.choice import grant_turns_by
 from common.cuda.clock import fence
 from common.cuda.driver import DeviceInfo, devices
 from common.data.dataset import Split, load_dataset
@@ -45,6 +46,7 @@ from common.process_group import die_with_parent, kill_group
 from common.trainer import Trainer
 from ladder.measure.protocol import one_line
 from ladder.measure.timing import timed_run
+from ladder.processes.turn import Turn
 from stages.references import jax_scan, jax_scan_bf16, torch_graph
 from stages.references.choices import SHOWN, Choice, keep, read
 
@@ -231,13 +233,20 @@ def _serve(connection: Connection, caches: str, build: Build) -> None:
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "2"  # by default as many as cores, in each process
     # What compilers choose by timing beside other builds must not last.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches
+    turn = Turn(Path(caches) / "turn")
     while True:
         try:
             trial = connection.recv()
         except EOFError:
             return
         try:
-            timed = build(trial)
+            with ExitStack() as stack:
+
+                def wait(stack: ExitStack = stack) -> None:
+                    stack.enter_context(turn)
+
+                grant_turns_by(wait)
+                timed = build(trial)
             connection.send(None)
             connection.recv()  # its turn
             said: Result | str = timed()

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from common.choice import await_turn
 from common.problem import Problem
 from ladder.measure.timing import timed_run
 from stages.references import choices
@@ -103,6 +104,9 @@ def pretend(trial: Trial) -> Callable[[], Result]:
         act(trial.variant.removesuffix(" when timed"), "times", "timed")
         return Result(1.0, os.getpid(), 0.0)
 
+    if trial.variant == "chooses":
+        for _ in range(2):  # the second time it has its turn
+            await_turn()
     act(trial.variant, "builds", "built")
     return timed
 
@@ -126,6 +130,14 @@ def test_a_wave_builds_side_by_side_and_times_one_at_a_time(builders: list[Build
     assert first == second  # the same processes
     assert len(set(first)) == 3
     assert (tmp_path / "log").read_text().split() == 2 * [*["builds"] * 3, *["built"] * 3, *["times", "timed"] * 3]
+
+
+def test_of_variants_that_time_kernels_while_they_are_built_one_does_at_a_time(
+    builders: list[Builder], tmp_path: Path
+) -> None:
+    for _ in range(2):  # each gives its turn back
+        wave([Trial("torch-graph", LOGISTIC, "chooses")] * 3, builders)
+    assert (tmp_path / "log").read_text().split() == 2 * [*["builds", "built"] * 3, *["times", "timed"] * 3]
 
 
 @pytest.mark.parametrize("when", ["", " when timed"])

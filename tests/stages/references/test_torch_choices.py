@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import pickle
 from types import SimpleNamespace
 
@@ -72,6 +74,69 @@ def test_a_compiler_waits_for_its_turn_only_to_time_something(monkeypatch: pytes
     CachingAutotuner.bench(None)
     PersistentCache.lookup(None)
     assert said == ["turn", "pad", "turn", "bench", "turn", "lookup"]
+
+
+class PretendedGraph:
+    """A graph of `torch.cuda` and the events around its replays: a kernel takes 2 ms, and 3 in the first replay."""
+
+    def __init__(self) -> None:
+        self.captures, self.nodes, self.replays = False, list[object](), 0
+
+    def capture_begin(self, **_: object) -> None:
+        self.captures = True
+
+    def capture_end(self) -> None:
+        self.captures = False
+
+    def replay(self) -> None:
+        self.replays += 1
+
+    def record(self) -> None: ...
+
+    synchronize = record
+
+    def elapsed_time(self, _: object) -> float:
+        return len(self.nodes) * (3.0 if self.replays == 1 else 2.0)
+
+
+def test_block_sizes_are_timed_on_copies_as_nodes_of_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    graph, alone = PretendedGraph(), list[object]()
+
+    def launch(given: object, stream: int) -> None:
+        (graph.nodes if graph.captures else alone).append((given, stream))
+
+    launch.n_spills = 8  # type: ignore[attr-defined]
+    for name in ("CUDAGraph", "Event"):
+        monkeypatch.setattr(torch.cuda, name, lambda **_: graph)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=7))
+    kernel = SimpleNamespace(
+        custom_kernel=False,
+        inductor_meta={"spill_threshold": 8},
+        clone_args=lambda given: ([f"copy of {given}"], {}),
+    )
+    assert torch_choices._timed_in_a_graph(kernel, launch, "weight") == 2.0
+    assert set(graph.nodes) == set(alone) == {("copy of weight", 7)}
+    assert len(graph.nodes) > len(alone) == 1
+    launch.n_spills = 9  # type: ignore[attr-defined]
+    assert torch_choices._timed_in_a_graph(kernel, launch, "weight") == math.inf
+
+
+def test_choices_timed_in_graphs_have_a_name_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.compiler.config as compiler
+    from torch._inductor.runtime.autotune_cache import AutotuneCache
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    monkeypatch.setattr(CachingAutotuner, "bench", CachingAutotuner.bench)
+    monkeypatch.setattr(compiler, "cache_key_tag", "")
+    monkeypatch.setenv("TORCH_COMPILE_CACHE_KEY_TAG", "")
+    usual = AutotuneCache._prepare_key("kernel.py")
+    torch_choices.timed_in_graphs.__wrapped__()
+    assert CachingAutotuner.bench is torch_choices._timed_in_a_graph
+    assert AutotuneCache._prepare_key("kernel.py") != usual
+    assert os.environ["TORCH_COMPILE_CACHE_KEY_TAG"] == compiler.cache_key_tag
 
 
 def test_what_is_compiled_ahead_of_its_turn_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

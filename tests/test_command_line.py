@@ -434,7 +434,7 @@ def test_a_stage_on_the_cpu_is_explained_without_a_profile(here: Path, capsys: p
     told = " ".join(capsys.readouterr().out.split())
     assert "Recorded on another machine: NVIDIA H200." in told
     assert "results/reference/h200/logistic: 784-10 (softmax regression) on MNIST" in told
-    assert "GFLOP/s on 4 threads" in told
+    assert re.search(r"GFLOP/s on \d+ threads", told)
 
 
 ASCII_ALONE = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}

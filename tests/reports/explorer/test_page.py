@@ -214,6 +214,7 @@ def test_code_is_shown_against_what_it_replaces_and_bars_of_both_timelines_tell(
         if stage.name in ("cudnn-softmax", "cuda-graph") and (profile := stage.profile) is not None
     ]
     assert opened.page.locator("article rect[data-k]").count() == sum(map(len, spans))
+    opened.page.mouse.move(0, 0)  # a pointer on a bar would tell of it
     opened.page.focus("article rect[tabindex='0']")
     assert "LaunchKernel of cudnn-softmax" in opened.text(".told")
     for _ in range(sum(span.row == "host" for span in spans[0])):
